@@ -1,0 +1,1 @@
+"""Baseboard: an LLM inference core into which hardware plugs like cards into a board."""

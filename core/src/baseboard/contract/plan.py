@@ -1,0 +1,148 @@
+"""The two nouns between scheduler and executor: what to run in a step, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from baseboard.contract.sampling import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPair:
+    """One block's way: ids in the source pool and in the destination pool."""
+
+    source: int
+    destination: int
+
+
+class KVOpKind(Enum):
+    SWAP_OUT = "swap_out"  #: device to host
+    SWAP_IN = "swap_in"  #: host to device
+    COPY = "copy"  #: device to device
+
+
+@dataclass(frozen=True, slots=True)
+class KVOp:
+    """One batch of block moves. Within a batch destinations are unique and no block is source and destination."""
+
+    kind: KVOpKind
+    pairs: tuple[BlockPair, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowState:
+    """All that an executor must know of a request it does not hold: new, resumed, swapped in or forked."""
+
+    id: str
+    token_ids: tuple[int, ...]  #: prompt and outputs so far
+    num_prompt_tokens: int
+    params: SamplingParams
+    sample_index: int  #: which of ``params.n`` samples
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableUpdate:
+    """The row's block table from entry ``first`` on becomes ``blocks``."""
+
+    id: str
+    first: int
+    blocks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """One step, in columns: entry ``i`` of each column belongs to row ``i``.
+
+    An executor applies, in this order: ``retired``, ``entered``, ``updates``, ``kv_ops`` (one after the other), then
+    computes. Rows it already holds it continues from its own state: it appends what it sampled.
+    """
+
+    step: int  #: counts plans from 0
+    ids: tuple[str, ...]
+    starts: tuple[int, ...]  #: position of the first token to compute
+    counts: tuple[int, ...]  #: tokens to compute, at least 1
+    samples: tuple[int, ...]  #: tokens to sample after the row's last position: 0 for an unfinished chunk
+    entered: tuple[RowState, ...] = ()
+    retired: tuple[str, ...] = ()  #: rows whose state is no longer needed
+    updates: tuple[TableUpdate, ...] = ()
+    kv_ops: tuple[KVOp, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(self.counts)
+
+    @property
+    def tokens(self) -> dict[str, int]:
+        """Tokens given to each request."""
+        return dict(zip(self.ids, self.counts, strict=True))
+
+    @property
+    def copies(self) -> tuple[tuple[int, int], ...]:
+        return self._pairs(KVOpKind.COPY)
+
+    @property
+    def swaps_in(self) -> tuple[tuple[int, int], ...]:
+        """(host block, device block)."""
+        return self._pairs(KVOpKind.SWAP_IN)
+
+    @property
+    def swaps_out(self) -> tuple[tuple[int, int], ...]:
+        """(device block, host block)."""
+        return self._pairs(KVOpKind.SWAP_OUT)
+
+    def _pairs(self, kind: KVOpKind) -> tuple[tuple[int, int], ...]:
+        return tuple((p.source, p.destination) for op in self.kv_ops if op.kind is kind for p in op.pairs)
+
+
+@dataclass(frozen=True, slots=True)
+class RankedToken:
+    """A token of the vocabulary with its log-probability and rank (1 = most likely)."""
+
+    token_id: int
+    logprob: float
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Log-probability (natural, of the model's unmodified distribution) of one token, and of the most likely ones."""
+
+    chosen: RankedToken
+    top: tuple[RankedToken, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowLogprobs:
+    """What a row's request asked to know."""
+
+    sampled: tuple[TokenLogprobs, ...] = ()  #: parallel to the row's sampled tokens
+    prompt: tuple[TokenLogprobs, ...] = ()  #: of the prompt tokens that follow the row's computed positions
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What came of one plan. Rows in the plan's order."""
+
+    step: int
+    sampled: tuple[tuple[int, ...], ...]  #: per row, as many tokens as the plan's ``samples`` says
+    logprobs: Mapping[int, RowLogprobs] = field(default_factory=dict[int, RowLogprobs])  #: by row, where asked for
+    failed: Mapping[int, str] = field(default_factory=dict[int, str])  #: rows that came to nothing, and why
+
+
+class PendingStep(Protocol):
+    """A step under way."""
+
+    def result(self) -> StepResult:
+        """Wait for the step. Raises ``BackendFault`` when the device is lost."""
+        ...
+
+
+class Executor(Protocol):
+    """Runs plans in the order it is given them: local torch, another process, or a vendor's own engine."""
+
+    def submit(self, plan: StepPlan) -> PendingStep: ...
+    def close(self) -> None: ...
