@@ -1,1 +1,1 @@
-"""TODO"""
+"""One request: what it is asked to do, what it has so far, and the one table of its states."""

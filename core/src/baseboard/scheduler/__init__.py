@@ -1,1 +1,1 @@
-"""TODO"""
+"""Which request computes how many tokens in the next step, and what its results mean."""

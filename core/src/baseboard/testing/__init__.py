@@ -1,1 +1,6 @@
-"""TODO"""
+"""A scheduler without a device: simulation, fault injection and invariant checks. Runs without torch."""
+
+from baseboard.testing.device import SimulatedDevice
+from baseboard.testing.simulation import Handle, Simulation
+
+__all__ = ["Handle", "SimulatedDevice", "Simulation"]

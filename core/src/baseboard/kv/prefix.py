@@ -1,0 +1,140 @@
+"""The prefix index: which block holds the keys and values of which beginning of text."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Final, Protocol
+
+_KEY_BYTES: Final = 16
+
+
+class KeyChain:
+    """Keys of one sequence's full blocks, computed as they fill.
+
+    ``key[i] = blake2b(key[i - 1] + token ids of block i as little-endian int64)``, 128 bits, where ``key[-1]`` is the
+    hash of the namespace: so a key stands for everything from the beginning of the text, and never for the same
+    text of somebody else. Equal in every process.
+    """
+
+    __slots__ = ("_last", "_tokens_per_block", "keys")
+
+    def __init__(self, namespace: bytes, tokens_per_block: int) -> None:
+        self._last = blake2b(namespace, digest_size=_KEY_BYTES).digest()
+        self._tokens_per_block = tokens_per_block
+        self.keys: Final[list[bytes]] = []
+
+    def extend(self, tokens: Sequence[int], num_blocks: int) -> None:
+        """Compute the keys of blocks up to ``num_blocks``; ``tokens`` is the whole sequence."""
+        size = self._tokens_per_block
+        done = len(self.keys)
+        raw = array("q", tokens[done * size : num_blocks * size]).tobytes()
+        step = size * 8
+        last = self._last
+        for at in range(0, len(raw), step):
+            last = blake2b(last + raw[at : at + step], digest_size=_KEY_BYTES).digest()
+            self.keys.append(last)
+        self._last = last
+
+    def copy(self) -> KeyChain:
+        twin = KeyChain(b"", self._tokens_per_block)
+        twin._last = self._last
+        twin.keys.extend(self.keys)
+        return twin
+
+
+class PrefixCache(Protocol):
+    """What the KV manager asks of an index; it is also the pool's judge of what content is of use."""
+
+    @property
+    def num_entries(self) -> int: ...
+
+    def full_blocks(self, num_tokens: int, block_size: int) -> int:
+        """How many blocks of a sequence are worth a key."""
+        ...
+
+    def find(self, keys: Sequence[bytes]) -> list[int]:
+        """Blocks of the longest known beginning of ``keys``."""
+        ...
+
+    def publish(self, key: bytes, block: int) -> None: ...
+    def holds(self, block: int) -> bool: ...
+    def forget(self, block: int) -> None: ...
+    def clear(self) -> None: ...
+    def check(self) -> None: ...
+
+
+class PrefixIndex:
+    """Key to block and back. A key that is known already keeps its first block."""
+
+    def __init__(self) -> None:
+        self._block_of: Final[dict[bytes, int]] = {}
+        self._key_of: Final[dict[int, bytes]] = {}
+
+    @property
+    def num_entries(self) -> int:
+        return len(self._block_of)
+
+    def full_blocks(self, num_tokens: int, block_size: int) -> int:
+        return num_tokens // block_size
+
+    def find(self, keys: Sequence[bytes]) -> list[int]:
+        found: list[int] = []
+        block_of = self._block_of
+        for key in keys:
+            block = block_of.get(key)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def publish(self, key: bytes, block: int) -> None:
+        if key not in self._block_of:
+            self._block_of[key] = block
+            self._key_of[block] = key
+
+    def holds(self, block: int) -> bool:
+        return block in self._key_of
+
+    def forget(self, block: int) -> None:
+        del self._block_of[self._key_of.pop(block)]
+
+    def clear(self) -> None:
+        self._block_of.clear()
+        self._key_of.clear()
+
+    def check(self) -> None:
+        assert {block: key for key, block in self._block_of.items()} == self._key_of, "the index contradicts itself"
+
+
+class NoPrefixIndex:
+    """Prefix caching switched off: knows nothing, keeps nothing, hashes nothing."""
+
+    @property
+    def num_entries(self) -> int:
+        return 0
+
+    def full_blocks(self, num_tokens: int, block_size: int) -> int:
+        del num_tokens, block_size
+        return 0
+
+    def find(self, keys: Sequence[bytes]) -> list[int]:
+        del keys
+        return []
+
+    def publish(self, key: bytes, block: int) -> None:
+        del key, block
+
+    def holds(self, block: int) -> bool:
+        del block
+        return False
+
+    def forget(self, block: int) -> None:
+        del block
+
+    def clear(self) -> None:
+        pass
+
+    def check(self) -> None:
+        pass

@@ -1,0 +1,146 @@
+"""One sequence of tokens on its way through the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from baseboard.contract.sampling import SamplingParams
+from baseboard.request.status import Event, FinishReason, Status, transition
+
+#: What requests are ordered by, smallest first.
+RankKey: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestSpec:
+    """What the caller asked for; never changes."""
+
+    id: str
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    max_total: int  #: tokens at which the request ends, prompt included
+    stop_ids: frozenset[int]  #: end-of-sequence ids (unless ignored) and the user's
+    priority: int = 0  #: lower is more important
+    arrival: int = 0  #: number of requests submitted before
+    namespace: bytes = b""  #: prefix blocks are shared within a namespace only
+    sample_index: int = 0  #: which of ``params.n`` samples
+
+
+class Request:
+    """A sequence: the spec, its tokens and how many of them are computed.
+
+    ::
+
+        tokens   p p p p p p p o o o            prompt, outputs
+        computed ^^^^^^^^^^^                    their keys and values are in the cache, or will be once the
+                                                steps under way have run
+        promised             + 1                tokens that steps under way will append
+
+    Owner: the scheduler is the only writer. ``status`` changes through :meth:`on` alone.
+    """
+
+    __slots__ = (
+        "_status",
+        "capacity",
+        "computed",
+        "epoch",
+        "error",
+        "max_total",
+        "num_cached",
+        "num_preemptions",
+        "num_prompt",
+        "promised",
+        "publish_at",
+        "rank",
+        "resident",
+        "spec",
+        "stop_from",
+        "stop_ids",
+        "stop_reason",
+        "tokens",
+        "width",
+    )
+
+    def __init__(self, spec: RequestSpec, rank: RankKey, tokens: Sequence[int] = ()) -> None:
+        self.spec: Final = spec
+        self.rank: Final = rank
+        self.tokens: Final[list[int]] = list(tokens or spec.prompt)
+        self.num_prompt: Final = len(spec.prompt)
+        self.max_total: Final = spec.max_total
+        self.stop_ids: Final = spec.stop_ids
+        #: number of tokens from which a stop id ends the request
+        self.stop_from: Final = self.num_prompt + spec.params.min_tokens
+        self._status = Status.WAITING
+        self.computed = 0
+        self.promised = 0
+        #: tokens that fit the blocks held without asking the KV manager; never above what may be written in place
+        self.capacity = 0
+        #: number of computed tokens at which the next full block is to be published
+        self.publish_at = 0
+        #: results of steps planned in an earlier epoch are stale
+        self.epoch = 0
+        #: whether the executor holds this row
+        self.resident = False
+        #: sequences this request stands for: ``n`` until its samples are forked, then 1
+        self.width = 1
+        self.num_cached = 0  #: prompt tokens found in the prefix cache at first admission
+        self.num_preemptions = 0
+        self.stop_reason: int | str | None = None  #: the stop id or text that ended it
+        self.error: str | None = None
+
+    @property
+    def id(self) -> str:
+        return self.spec.id
+
+    @property
+    def status(self) -> Status:
+        return self._status
+
+    @property
+    def finished(self) -> bool:
+        return self._status.finished
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        return self._status.finish_reason
+
+    @property
+    def outputs(self) -> list[int]:
+        return self.tokens[self.num_prompt :]
+
+    @property
+    def num_outputs(self) -> int:
+        return len(self.tokens) - self.num_prompt
+
+    @property
+    def target(self) -> int:
+        """Tokens to have computed once all that is known and promised is caught up with.
+
+        The last token of a request is never computed: nothing would be sampled from it. A request that waits for
+        its first ``n`` samples has to be forked before any of them goes on.
+        """
+        if self.promised and self.width > 1:
+            return self.computed
+        return min(len(self.tokens) + self.promised, self.max_total - 1)
+
+    def on(self, event: Event) -> None:
+        """Change the status. Raises ``IllegalTransition`` for an event the state does not know."""
+        self._status = transition(self.spec.id, self._status, event)
+
+    def drop_kv(self) -> None:
+        """Forget what was computed: the blocks are gone."""
+        self.computed = 0
+        self.capacity = 0
+        self.publish_at = 0
+        self.leave_executor()
+
+    def leave_executor(self) -> None:
+        """The executor forgets the row; what is under way for it is stale."""
+        self.promised = 0
+        self.epoch += 1
+        self.resident = False
+
+    def __repr__(self) -> str:
+        return f"<Request {self.id!r} {self._status.value} {self.computed}/{len(self.tokens)} tokens>"

@@ -1,0 +1,85 @@
+"""The states of a request and the only table that says how one leads to another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
+
+from baseboard.contract.errors import BaseboardError
+
+FinishReason: TypeAlias = Literal["stop", "length", "abort", "error"]
+
+
+class Status(str, Enum):
+    WAITING = "waiting"  #: holds no KV, has not started
+    RUNNING = "running"  #: holds device blocks, may be given tokens in any step
+    PREEMPTED = "preempted"  #: gave its blocks back, will compute its tokens again
+    SWAPPED = "swapped"  #: its KV lies in the host pool
+    STOPPED = "stopped"  #: finished by a stop token or text
+    LENGTH_CAPPED = "length_capped"  #: finished by ``max_tokens``, the model's length or the pool's size
+    ABORTED = "aborted"
+    FAILED = "failed"
+
+    @property
+    def finished(self) -> bool:
+        return self in FINISH_REASONS
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        return FINISH_REASONS.get(self)
+
+
+class Event(str, Enum):
+    ADMIT = "admit"
+    PREEMPT = "preempt"
+    SWAP_OUT = "swap_out"
+    SWAP_IN = "swap_in"
+    STOP = "stop"
+    REACH_LIMIT = "reach_limit"
+    ABORT = "abort"
+    FAIL = "fail"
+
+
+FINISH_REASONS: Final[Mapping[Status, FinishReason]] = MappingProxyType(
+    {
+        Status.STOPPED: "stop",
+        Status.LENGTH_CAPPED: "length",
+        Status.ABORTED: "abort",
+        Status.FAILED: "error",
+    }
+)
+
+_ENDS: Final = {
+    Event.STOP: Status.STOPPED,
+    Event.REACH_LIMIT: Status.LENGTH_CAPPED,
+    Event.ABORT: Status.ABORTED,
+    Event.FAIL: Status.FAILED,
+}
+_LIVE: Final = (Status.WAITING, Status.RUNNING, Status.PREEMPTED, Status.SWAPPED)
+
+#: event x status -> status. A pair that is not here must not happen.
+TRANSITIONS: Final[Mapping[tuple[Event, Status], Status]] = MappingProxyType(
+    {
+        (Event.ADMIT, Status.WAITING): Status.RUNNING,
+        (Event.ADMIT, Status.PREEMPTED): Status.RUNNING,
+        (Event.PREEMPT, Status.RUNNING): Status.PREEMPTED,
+        (Event.PREEMPT, Status.SWAPPED): Status.PREEMPTED,  # its host blocks are given up
+        (Event.SWAP_OUT, Status.RUNNING): Status.SWAPPED,
+        (Event.SWAP_IN, Status.SWAPPED): Status.RUNNING,
+        **{(event, status): end for event, end in _ENDS.items() for status in _LIVE},
+    }
+)
+
+
+class IllegalTransition(BaseboardError):
+    """An event met a state that does not know it: a bug in the core, never a user's doing."""
+
+
+def transition(request_id: str, status: Status, event: Event) -> Status:
+    """The status that follows. Raises ``IllegalTransition``."""
+    try:
+        return TRANSITIONS[event, status]
+    except KeyError:
+        raise IllegalTransition(f"request {request_id!r}: event {event.value!r} in state {status.value!r}") from None

@@ -1,0 +1,59 @@
+"""The scheduler's numbers, resolved once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from baseboard.contract.errors import RequestRejected
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerConfig:
+    """Limits of a step and of a request; ``ValueError`` for numbers that leave nothing to schedule."""
+
+    max_num_batched_tokens: int  #: tokens computed in one step
+    max_num_seqs: int  #: requests running at once
+    max_model_len: int  #: tokens of a request, prompt and outputs
+    pool_tokens: int  #: tokens that the whole device pool holds
+    chunked_prefill: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("max_num_batched_tokens", "max_num_seqs", "pool_tokens"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.max_model_len < 2:
+            raise ValueError(f"max_model_len={self.max_model_len} must be at least 2: one token in, one out")
+
+    @property
+    def max_prompt(self) -> int:
+        """The longest prompt that can be served."""
+        longest = min(self.max_model_len - 1, self.pool_tokens)
+        return longest if self.chunked_prefill else min(longest, self.max_num_batched_tokens)
+
+    def max_total(self, num_prompt: int, max_tokens: int | None) -> int:
+        """Tokens at which a request ends: the last one's keys and values are never needed."""
+        ceiling = min(self.max_model_len, self.pool_tokens + 1)
+        return ceiling if max_tokens is None else min(num_prompt + max_tokens, ceiling)
+
+    def check_prompt(self, num_prompt: int, n: int) -> None:
+        """Raise ``RequestRejected`` for what can never run, naming the limit and the way out."""
+        if num_prompt < 1:
+            raise RequestRejected("the prompt is empty: give at least one token")
+        if n > self.max_num_seqs:
+            raise RequestRejected(f"n={n} samples need as many places, but max_num_seqs={self.max_num_seqs}; raise it")
+        if num_prompt <= self.max_prompt:
+            return
+        if num_prompt > self.max_model_len - 1:
+            raise RequestRejected(
+                f"the prompt has {num_prompt} tokens, but max_model_len={self.max_model_len} leaves room for "
+                f"{self.max_model_len - 1} and one output; shorten it or raise max_model_len"
+            )
+        if num_prompt > self.pool_tokens:
+            raise RequestRejected(
+                f"the prompt has {num_prompt} tokens, but the whole KV pool holds {self.pool_tokens}; "
+                f"shorten it or raise num_kv_blocks"
+            )
+        raise RequestRejected(
+            f"the prompt has {num_prompt} tokens, but without chunked prefill a step takes "
+            f"max_num_batched_tokens={self.max_num_batched_tokens}; raise it or enable chunked prefill"
+        )

@@ -1,0 +1,72 @@
+"""A step plan while it is being made."""
+
+from __future__ import annotations
+
+from baseboard.contract.plan import BlockPair, KVOp, KVOpKind, RowState, StepPlan, TableUpdate
+from baseboard.request.request import Request
+
+
+class Draft:
+    """Columns that grow row by row. A row once added is never taken out again."""
+
+    __slots__ = (
+        "_moves", "budget", "counts", "entered", "ids", "owed", "preempted", "requests", "samples", "starts", "updates",
+    )  # fmt: skip
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget  #: tokens left
+        self.requests: list[Request] = []
+        self.ids: list[str] = []
+        self.starts: list[int] = []
+        self.counts: list[int] = []
+        self.samples: list[int] = []
+        self.entered: list[RowState] = []
+        self.updates: list[TableUpdate] = []
+        self.preempted = 0  #: requests evicted for this step
+        #: requests of this step whose prompt goes on in later steps
+        self.owed: list[Request] = []
+        self._moves: list[tuple[KVOpKind, list[BlockPair]]] = []
+
+    def add_row(self, request: Request, start: int, count: int, samples: int) -> None:
+        self.requests.append(request)
+        self.ids.append(request.spec.id)
+        self.starts.append(start)
+        self.counts.append(count)
+        self.samples.append(samples)
+        self.budget -= count
+
+    def move(self, kind: KVOpKind, pairs: tuple[BlockPair, ...]) -> None:
+        """Append block moves; they join the last batch where order within it cannot matter."""
+        if not pairs:
+            return
+        if (
+            self._moves
+            and self._moves[-1][0] is kind
+            and not (kind is KVOpKind.COPY and _conflict(self._moves[-1][1], pairs))
+        ):
+            self._moves[-1][1].extend(pairs)
+        else:
+            self._moves.append((kind, list(pairs)))
+
+    def freeze(self, step: int, retired: tuple[str, ...]) -> StepPlan:
+        return StepPlan(
+            step=step,
+            ids=tuple(self.ids),
+            starts=tuple(self.starts),
+            counts=tuple(self.counts),
+            samples=tuple(self.samples),
+            entered=tuple(self.entered),
+            retired=retired,
+            updates=tuple(self.updates),
+            kv_ops=tuple(KVOp(kind, tuple(pairs)) for kind, pairs in self._moves),
+        )
+
+
+def _conflict(batch: list[BlockPair], pairs: tuple[BlockPair, ...]) -> bool:
+    """Whether a block would be source and destination, or destination twice, in one batch of copies.
+
+    It happens when a block is copied from, then freed by an eviction, and handed out again within one step.
+    """
+    sources = {pair.source for pair in batch}
+    destinations = {pair.destination for pair in batch}
+    return any(p.destination in sources | destinations or p.source in destinations for p in pairs)

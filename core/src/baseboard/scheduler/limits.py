@@ -1,0 +1,39 @@
+"""Limit: makes a request's share of a step smaller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from baseboard.request.request import Request
+
+
+class Limit(Protocol):
+    def clip(self, request: Request, want: int, budget: int) -> int:
+        """Tokens that ``request`` may compute now: at most ``want``; ``budget`` is what the step has left."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LongPrefill:
+    """No request takes more than ``threshold`` tokens of one step."""
+
+    threshold: int
+
+    def clip(self, request: Request, want: int, budget: int) -> int:
+        del request, budget
+        return min(want, self.threshold)
+
+
+@dataclass(frozen=True, slots=True)
+class WholePrompts:
+    """Chunked prefill switched off: all or nothing.
+
+    A preempted request that has grown beyond a whole step's budget is the exception, or it would never come back.
+    """
+
+    max_num_batched_tokens: int
+
+    def clip(self, request: Request, want: int, budget: int) -> int:
+        del request
+        return want if want <= budget or want > self.max_num_batched_tokens else 0

@@ -1,0 +1,47 @@
+"""Requests in the order of their rank."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from operator import attrgetter
+from typing import Final
+
+from baseboard.request.request import Request
+
+_BY_RANK: Final = attrgetter("rank")
+
+
+class RankedQueue:
+    """A list kept sorted by rank: adding at the end, the common case, costs O(1)."""
+
+    def __init__(self) -> None:
+        self._items: Final[list[Request]] = []
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._items)
+
+    def __getitem__(self, at: int) -> Request:
+        return self._items[at]
+
+    def add(self, request: Request) -> None:
+        items = self._items
+        if not items or items[-1].rank < request.rank:
+            items.append(request)
+        else:
+            insort(items, request, key=_BY_RANK)
+
+    def remove(self, request: Request) -> None:
+        at = bisect_left(self._items, request.rank, key=_BY_RANK)
+        if at == len(self._items) or self._items[at] is not request:
+            raise KeyError(request.id)
+        del self._items[at]
+
+    def pop_last(self) -> Request:
+        return self._items.pop()
+
+    def drop_finished(self) -> None:
+        self._items[:] = [request for request in self._items if not request.finished]

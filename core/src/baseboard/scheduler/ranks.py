@@ -1,0 +1,27 @@
+"""Rank: in which order requests are served, and from which end they are evicted."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from baseboard.request.request import RankKey, RequestSpec
+
+
+class Rank(Protocol):
+    def key(self, spec: RequestSpec) -> RankKey:
+        """The smallest key is served first. Keys of live requests must differ."""
+        ...
+
+
+class FirstComeFirstServed:
+    """By arrival; the samples of one request stand together."""
+
+    def key(self, spec: RequestSpec) -> RankKey:
+        return (spec.arrival, spec.sample_index)
+
+
+class Priority:
+    """By priority, lower first; by arrival among equals."""
+
+    def key(self, spec: RequestSpec) -> RankKey:
+        return (spec.priority, spec.arrival, spec.sample_index)

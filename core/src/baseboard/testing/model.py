@@ -1,0 +1,43 @@
+"""The simulated model: its next token depends on everything that attention would read, and on nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+VOCABULARY: Final = 97
+
+
+class Slot(NamedTuple):
+    """What one slot of the KV cache holds."""
+
+    token: int
+    position: int
+    namespace: int
+
+
+#: Content of slots that were never written, or whose block was given back.
+POISON: Final = Slot(-1, -1, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Which of a request's draws is made. ``seed`` None is greedy: sample and position do not matter."""
+
+    seed: int | None
+    sample_index: int
+    output_index: int
+
+
+def namespace_number(namespace: bytes) -> int:
+    return int.from_bytes(blake2b(namespace, digest_size=7).digest(), "little")
+
+
+def next_token(context: Sequence[Slot], draw: Draw) -> int:
+    """Tuples of ints hash alike in every process, so a run can be repeated anywhere."""
+    seen = hash(tuple(context))
+    if draw.seed is not None:
+        seen = hash((seen, draw.seed, draw.sample_index, draw.output_index))
+    return seen % VOCABULARY
