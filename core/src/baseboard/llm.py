@@ -1,1 +1,227 @@
-"""TODO"""
+"""``LLM``: a model, a backend and an engine behind two methods."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from baseboard.contract import RequestRejected, SamplingParams
+from baseboard.engine.build import Built, build, build_from
+from baseboard.engine.config import EngineConfig
+from baseboard.engine.engine import Prompt
+from baseboard.engine.progress import Progress, SilentProgress
+from baseboard.engine.results import RequestOutput, TextDelta
+
+if TYPE_CHECKING:
+    from baseboard.runtime.model_loaded import LoadedModel
+
+#: A text, or ``{"prompt": text}``, or ``{"prompt_token_ids": ids}``.
+PromptLike: TypeAlias = "str | Mapping[str, Any]"
+Message: TypeAlias = Mapping[str, Any]
+
+
+class LLM:
+    """See the README. Close it, or use it as a context manager, to give the device back."""
+
+    def __init__(  # noqa: PLR0913 - the public surface; everything after the model is by keyword
+        self,
+        model: str | Path | LoadedModel = "smollm2",
+        *,
+        backend: str = "auto",
+        dtype: str = "bfloat16",
+        block_size: int | None = None,
+        num_kv_blocks: int | None = None,
+        num_host_blocks: int = 0,
+        memory_fraction: float = 0.9,
+        max_model_len: int | None = None,
+        max_num_seqs: int = 64,
+        max_num_batched_tokens: int = 2048,
+        enable_prefix_caching: bool = True,
+        enable_chunked_prefill: bool = True,
+        preemption: str = "auto",
+        policy: str = "fcfs",
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> None:
+        """Raises ``BackendUnavailable``, ``ModelLoadError``, ``Unsupported`` or ``MemoryShortage``."""
+        config = EngineConfig(
+            model=model,
+            backend=backend,
+            dtype=dtype,  # pyright: ignore[reportArgumentType]  checked there
+            block_size=block_size,
+            num_kv_blocks=num_kv_blocks,
+            num_host_blocks=num_host_blocks,
+            memory_fraction=memory_fraction,
+            max_model_len=max_model_len,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            enable_prefix_caching=enable_prefix_caching,
+            enable_chunked_prefill=enable_chunked_prefill,
+            preemption=preemption,
+            policy=policy,
+            seed=seed,
+        )
+        self.progress: Final = progress or SilentProgress()
+        with self.progress.loading() as say:
+            make = build if isinstance(model, str | os.PathLike) else build_from
+            self._built: Final[Built] = (
+                build(config, say) if make is build else build_from(config, model, say)  # pyright: ignore[reportArgumentType]
+            )
+        self._engine: Final = self._built.engine
+
+    @property
+    def built(self) -> Built:
+        """Backend, model, memory report: what came of the settings."""
+        return self._built
+
+    # --- asking -----------------------------------------------------------------------------------------------
+
+    def generate(
+        self,
+        prompts: PromptLike | Sequence[PromptLike],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[RequestOutput]:
+        """One output a prompt, in order.
+
+        ``sampling_params`` is one for all, or one for each. All prompts are checked before any is run: one that can
+        never run raises ``RequestRejected`` naming it. When interrupted, everything begun here is ended.
+        """
+        several = [prompts] if isinstance(prompts, str | Mapping) else list(prompts)
+        return self._run([self._prompt(at, prompt) for at, prompt in enumerate(several)], sampling_params)
+
+    def chat(
+        self,
+        messages: Sequence[Message] | Sequence[Sequence[Message]],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[RequestOutput]:
+        """The assistant's next message in one conversation, or in several."""
+        one = not messages or isinstance(messages[0], Mapping)
+        conversations: Any = [messages] if one else messages
+        return self._run([self._chat_prompt(each) for each in conversations], sampling_params)
+
+    def stream_chat(
+        self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
+    ) -> Iterator[TextDelta]:
+        """The assistant's next message piece by piece; closing the iterator ends the request."""
+        request_id = self._engine.add(self._chat_prompt(messages), sampling_params or SamplingParams())
+        with self._until_done([request_id]):
+            finished = False
+            while not finished:
+                step = self._engine.step()
+                yield from (delta for delta in step.deltas if delta.request_id == request_id)
+                finished = any(output.request_id == request_id for output in step.finished)
+
+    # --- the rest ---------------------------------------------------------------------------------------------
+
+    def stats(self) -> dict[str, int]:
+        """Counters since the start, and gauges of now."""
+        scheduler = self._engine.scheduler
+        counted = scheduler.stats
+        return {
+            "num_requests": counted.num_requests,
+            "num_finished": counted.num_finished,
+            "num_steps": counted.num_steps,
+            "num_preemptions": counted.num_preemptions,
+            "num_swaps_out": counted.num_swaps_out,
+            "num_prompt_tokens": counted.num_prompt_tokens,
+            "num_generated_tokens": counted.num_generated_tokens,
+            "num_scheduled_tokens": counted.num_scheduled_tokens,
+            "num_recomputed_tokens": counted.num_recomputed_tokens,
+            "prefix_queries": counted.prefix_queries,
+            "prefix_hits": counted.prefix_hits,
+            "prefix_evictions": scheduler.kv.pool.num_evictions,
+            "num_kv_blocks": scheduler.kv.pool.num_blocks,
+            "num_free_kv_blocks": scheduler.kv.pool.num_free,
+            "num_host_blocks": scheduler.kv.host.num_blocks,
+            "num_free_host_blocks": scheduler.kv.host.num_free,
+            "num_running": scheduler.num_running,
+            "num_waiting": scheduler.num_waiting,
+            "num_swapped": scheduler.num_swapped,
+        }
+
+    def reset_prefix_cache(self) -> None:
+        """Later prompts hit nothing that is cached now; the device wipes it with the next step."""
+        self._engine.reset_prefix_cache()
+
+    def close(self) -> None:
+        """Give the device back. Calling it twice is harmless."""
+        self._engine.close()
+        self._built.backend.close()
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _run(
+        self, prompts: Sequence[Prompt], sampling_params: SamplingParams | Sequence[SamplingParams] | None
+    ) -> list[RequestOutput]:
+        params = _one_each(sampling_params, len(prompts))
+        for at, (prompt, wish) in enumerate(zip(prompts, params, strict=True)):
+            try:
+                self._engine.check_request(prompt, wish)
+            except RequestRejected as refusal:
+                raise RequestRejected(f"prompt {at}: {refusal}" if len(prompts) > 1 else str(refusal)) from None
+        ids: list[str] = []
+        outputs: dict[str, RequestOutput] = {}
+        with self._until_done(ids), self.progress.generating(len(prompts)) as report:
+            ids.extend([self._engine.add(prompt, wish) for prompt, wish in zip(prompts, params, strict=True)])
+            while len(outputs) < len(ids):
+                step = self._engine.step()
+                outputs.update((output.request_id, output) for output in step.finished)
+                report.step(len(outputs), self.stats())
+        return [outputs[request_id] for request_id in ids]
+
+    @contextmanager
+    def _until_done(self, ids: Sequence[str]) -> Iterator[None]:
+        """Whatever happens inside, none of these requests goes on afterwards."""
+        try:
+            yield
+        finally:
+            for request_id in ids:
+                self._engine.abort(request_id)
+        if not self._engine.has_unfinished:
+            self._engine.scheduler.check()
+
+    def _prompt(self, at: int, prompt: PromptLike) -> Prompt:
+        if isinstance(prompt, str):
+            return self._encoded(prompt)
+        if isinstance(prompt, Mapping):
+            if "prompt_token_ids" in prompt:
+                return Prompt(tuple(prompt["prompt_token_ids"]), prompt.get("prompt"))
+            if isinstance(prompt.get("prompt"), str):
+                return self._encoded(prompt["prompt"])
+        raise RequestRejected(
+            f"prompt {at} is {prompt!r}: give a text, {{'prompt': text}} or {{'prompt_token_ids': ids}}"
+        )
+
+    def _encoded(self, text: str) -> Prompt:
+        if not text:
+            raise RequestRejected("the prompt is empty: give at least one character")
+        return Prompt(tuple(self._tokenizer().encode(text)), text)
+
+    def _chat_prompt(self, messages: Sequence[Message]) -> Prompt:
+        tokenizer = self._tokenizer()
+        return Prompt(tuple(tokenizer.encode_chat(messages)), tokenizer.render_chat(messages))
+
+    def _tokenizer(self) -> Any:
+        tokenizer = self._built.model.tokenizer
+        if tokenizer is None:
+            raise RequestRejected(f"{self._built.model.name} has no tokenizer: give prompt_token_ids")
+        return tokenizer
+
+
+def _one_each(
+    sampling_params: SamplingParams | Sequence[SamplingParams] | None, count: int
+) -> Sequence[SamplingParams]:
+    if sampling_params is None or isinstance(sampling_params, SamplingParams):
+        return [sampling_params or SamplingParams()] * count
+    if len(sampling_params) != count:
+        raise RequestRejected(f"{len(sampling_params)} sampling_params for {count} prompts: give one, or one for each")
+    return list(sampling_params)

@@ -1,1 +1,1 @@
-"""TODO"""
+"""Backends that come with the core; plugins like any other, found through the same entry points."""

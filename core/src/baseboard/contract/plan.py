@@ -57,8 +57,8 @@ class TableUpdate:
 class StepPlan:
     """One step, in columns: entry ``i`` of each column belongs to row ``i``.
 
-    An executor applies, in this order: ``retired``, ``entered``, ``updates``, ``kv_ops`` (one after the other), then
-    computes. Rows it already holds it continues from its own state: it appends what it sampled.
+    An executor applies, in this order: ``retired``, ``entered``, ``updates``, ``zeroes``, ``kv_ops`` (one after the
+    other), then computes. Rows it already holds it continues from its own state: it appends what it sampled.
     """
 
     step: int  #: counts plans from 0
@@ -69,6 +69,7 @@ class StepPlan:
     entered: tuple[RowState, ...] = ()
     retired: tuple[str, ...] = ()  #: rows whose state is no longer needed
     updates: tuple[TableUpdate, ...] = ()
+    zeroes: tuple[int, ...] = ()  #: device blocks to wipe: what they held must not be read by anybody
     kv_ops: tuple[KVOp, ...] = ()
 
     @property

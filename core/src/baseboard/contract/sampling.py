@@ -30,7 +30,9 @@ class SamplingParams:
     presence_penalty: float = 0.0  #: subtracted from logits of tokens already generated; [-2, 2]
     frequency_penalty: float = 0.0  #: subtracted once for each time a token was generated; [-2, 2]
     repetition_penalty: float = 1.0  #: divides positive, multiplies negative logits of tokens in prompt or output
-    seed: int | None = None  #: same seed, prompt and parameters: same tokens, whatever else runs
+    seed: int | None = (
+        None  #: 64 bits, signed or not; same seed, prompt and parameters: same tokens, whatever else runs
+    )
     stop: tuple[str, ...] = ()  #: texts that end the output; a plain string is one of them
     stop_token_ids: tuple[int, ...] = ()
     include_stop_str_in_output: bool = False
@@ -49,7 +51,8 @@ class SamplingParams:
             object.__setattr__(self, "stop", (self.stop,))
         for name in ("stop", "stop_token_ids", "allowed_token_ids"):
             object.__setattr__(self, name, _as_tuple(name, getattr(self, name)))
-        for check in (_check_counts, _check_ranges, _check_stops, _check_ids, _check_together):
+        object.__setattr__(self, "logit_bias", _as_dict("logit_bias", self.logit_bias))
+        for check in (_check_flags, _check_counts, _check_ranges, _check_stops, _check_ids, _check_together):
             check(self)
 
     @property
@@ -73,19 +76,35 @@ def _as_tuple(name: str, value: Any) -> tuple[Any, ...] | None:
     return tuple(cast("Iterable[Any]", value))
 
 
+def _as_dict(name: str, value: Any) -> dict[Any, Any] | None:
+    """A copy: what the caller does to the original later must not reach a checked request."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise _refuse(name, value, "give a mapping from token ids to numbers")
+    return dict(cast("Mapping[Any, Any]", value))
+
+
 def _is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _check_flags(p: SamplingParams) -> None:
+    for name in ("include_stop_str_in_output", "ignore_eos", "skip_special_tokens"):
+        value = getattr(p, name)
+        if not isinstance(value, bool):
+            raise _refuse(name, value, "give True or False")
+
+
 def _check_counts(p: SamplingParams) -> None:
-    limits: tuple[tuple[str, int | None, int | None], ...] = (
+    limits: tuple[tuple[str, int, int | None], ...] = (
         ("n", 1, None),
         ("top_k", 0, None),
         ("max_tokens", 1, None),
         ("min_tokens", 0, None),
         ("logprobs", 0, MAX_LOGPROBS),
         ("prompt_logprobs", 0, MAX_LOGPROBS),
-        ("seed", None, None),
+        ("seed", -(2**63), 2**64 - 1),
     )
     for name, low, high in limits:
         value: Any = getattr(p, name)
@@ -93,7 +112,7 @@ def _check_counts(p: SamplingParams) -> None:
             continue
         if not _is_int(value):
             raise _refuse(name, value, "give a whole number")
-        if low is not None and value < low:
+        if value < low:
             raise _refuse(name, value, f"it must be at least {low}")
         if high is not None and value > high:
             raise _refuse(name, value, f"it must be at most {high}")

@@ -1,1 +1,26 @@
-"""TODO"""
+"""Finds plugins, isolates each, explains each, opens the one that is wanted."""
+
+from baseboard.discovery.backend import Backend, open_backend
+from baseboard.discovery.choose import AUTO, Choice, choose
+from baseboard.discovery.doctor import Report, examine
+from baseboard.discovery.installation import Installation, PluginSource, read_installation
+from baseboard.discovery.instruments import InstrumentReport
+from baseboard.discovery.plugins import PluginRecord
+from baseboard.discovery.probe import BackendReport, BackendState
+
+__all__ = [
+    "AUTO",
+    "Backend",
+    "BackendReport",
+    "BackendState",
+    "Choice",
+    "Installation",
+    "InstrumentReport",
+    "PluginRecord",
+    "PluginSource",
+    "Report",
+    "choose",
+    "examine",
+    "open_backend",
+    "read_installation",
+]

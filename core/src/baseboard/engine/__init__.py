@@ -1,1 +1,1 @@
-"""TODO"""
+"""Requests in, text out: the loop that drives scheduler and executor, and the one place that wires them."""

@@ -177,10 +177,13 @@ class KVCacheManager:
 
     # --- the whole --------------------------------------------------------------------------------------------
 
-    def reset_index(self) -> None:
-        """Forget every cached prefix; blocks in use stay with their holders and are not published again."""
+    def reset_index(self) -> tuple[int, ...]:
+        """Forget every cached prefix; returns the blocks that were kept for their content and nobody holds.
+
+        Blocks in use stay with their holders and are not published again.
+        """
         self.index.clear()
-        self.pool.forget_contents()
+        return self.pool.forget_contents()
 
     def check(self) -> None:
         """Raise ``AssertionError`` on any broken invariant."""

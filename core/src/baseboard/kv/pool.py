@@ -95,10 +95,12 @@ class BlockPool:
                 else:
                     self._plain.append(block)
 
-    def forget_contents(self) -> None:
-        """No free block is worth keeping any more."""
-        self._plain.extend(self._cached)
+    def forget_contents(self) -> tuple[int, ...]:
+        """No free block is worth keeping any more; returns those that were kept until now."""
+        dropped = tuple(self._cached)
+        self._plain.extend(dropped)
         self._cached.clear()
+        return dropped
 
     def _check_release(self, blocks: Sequence[int], owner: str) -> None:
         if len(set(blocks)) != len(blocks):

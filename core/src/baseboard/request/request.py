@@ -87,7 +87,7 @@ class Request:
         self.width = 1
         self.num_cached = 0  #: prompt tokens found in the prefix cache at first admission
         self.num_preemptions = 0
-        self.stop_reason: int | str | None = None  #: the stop id or text that ended it
+        self.stop_reason: int | None = None  #: the stop id that ended it
         self.error: str | None = None
 
     @property

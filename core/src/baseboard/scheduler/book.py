@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from baseboard.contract.errors import RequestRejected
@@ -9,7 +10,7 @@ from baseboard.contract.plan import BlockPair
 from baseboard.kv.manager import KVCacheManager, PrefixHit
 from baseboard.request.request import Request, RequestSpec
 from baseboard.request.status import Event, Status
-from baseboard.scheduler.preemption import Preemption
+from baseboard.scheduler.preemption import Preemption, Recompute
 from baseboard.scheduler.queue import RankedQueue
 from baseboard.scheduler.ranks import Rank
 from baseboard.scheduler.stats import SchedulerStats
@@ -18,6 +19,14 @@ from baseboard.scheduler.stats import SchedulerStats
 def sample_id(request_id: str, index: int) -> str:
     """The id of one of a request's samples; the first has the request's own."""
     return f"{request_id}#{index}" if index else request_id
+
+
+@dataclass(frozen=True, slots=True)
+class MovedOut:
+    """Preemptions that go with the next plan: (device, host) pairs, and whose blocks they are."""
+
+    pairs: tuple[BlockPair, ...]
+    requests: tuple[Request, ...]
 
 
 class Book:
@@ -39,7 +48,8 @@ class Book:
             Status.RUNNING: self.running,
         }
         self._retired: list[str] = []
-        self._moved_out: list[BlockPair] = []
+        self._moved_out = MovedOut((), ())
+        self._to_wipe: list[int] = []
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -113,7 +123,10 @@ class Book:
 
     def preempt_between_steps(self, request: Request, preemption: Preemption) -> None:
         """The same on somebody's order: what is to be moved goes with the next plan."""
-        self._moved_out.extend(self.preempt(request, preemption))
+        pairs = self.preempt(request, preemption)
+        if pairs:
+            before = self._moved_out
+            self._moved_out = MovedOut(before.pairs + pairs, (*before.requests, request))
 
     def fork(self, parent: Request, spec: RequestSpec, computed: int) -> Request:
         """A copy of ``parent`` that goes its own way under ``spec``.
@@ -157,11 +170,27 @@ class Book:
         self._retired = []
         return retired
 
-    def take_moved_out(self) -> tuple[BlockPair, ...]:
-        """(device, host) pairs of preemptions between steps, since the last call."""
-        moved = tuple(self._moved_out)
-        self._moved_out = []
+    def take_moved_out(self) -> MovedOut:
+        """What preemptions between steps have to move, since the last call."""
+        moved = self._moved_out
+        self._moved_out = MovedOut((), ())
         return moved
+
+    def reset_prefix_cache(self) -> None:
+        """Forget every cached prefix, and have the next plan wipe what nobody holds."""
+        self._to_wipe.extend(self.kv.reset_index())
+
+    def take_to_wipe(self) -> tuple[int, ...]:
+        """Device blocks to be zeroed before anything is written to them, since the last call."""
+        to_wipe = tuple(self._to_wipe)
+        self._to_wipe = []
+        return to_wipe
+
+    def lose_swapped(self, request: Request) -> None:
+        """What lies in the host pool for a swapped request is not to be trusted: let it compute its tokens again."""
+        self.swapped.remove(request)
+        Recompute().preempt(request, self.kv)
+        self.waiting.add(request)
 
     def check(self) -> None:
         """Raise ``AssertionError`` on any broken invariant."""

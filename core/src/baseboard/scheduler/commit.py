@@ -8,7 +8,7 @@ from typing import Final
 from baseboard.contract.errors import ContractError
 from baseboard.contract.plan import StepResult
 from baseboard.request.request import Request
-from baseboard.request.status import Event
+from baseboard.request.status import Event, Status
 from baseboard.scheduler.book import Book, sample_id
 from baseboard.scheduler.inflight import InFlight
 
@@ -66,6 +66,9 @@ class Committer:
         for request in failed:
             request.error = reason
             self._book.finish(request, Event.FAIL)
+        for request in flight.swapped_out:
+            if request.status is Status.SWAPPED:
+                self._book.lose_swapped(request)
         return failed
 
     def _append(self, request: Request, row: int, sampled: tuple[int, ...], outcome: Outcome) -> None:

@@ -10,8 +10,19 @@ class Draft:
     """Columns that grow row by row. A row once added is never taken out again."""
 
     __slots__ = (
-        "_moves", "budget", "counts", "entered", "ids", "owed", "preempted", "requests", "samples", "starts", "updates",
-    )  # fmt: skip
+        "_moves",
+        "budget",
+        "counts",
+        "entered",
+        "ids",
+        "owed",
+        "preempted",
+        "requests",
+        "samples",
+        "starts",
+        "swapped_out",
+        "updates",
+    )
 
     def __init__(self, budget: int) -> None:
         self.budget = budget  #: tokens left
@@ -23,6 +34,7 @@ class Draft:
         self.entered: list[RowState] = []
         self.updates: list[TableUpdate] = []
         self.preempted = 0  #: requests evicted for this step
+        self.swapped_out: list[Request] = []  #: those whose blocks this plan moves to the host
         #: requests of this step whose prompt goes on in later steps
         self.owed: list[Request] = []
         self._moves: list[tuple[KVOpKind, list[BlockPair]]] = []
@@ -48,7 +60,7 @@ class Draft:
         else:
             self._moves.append((kind, list(pairs)))
 
-    def freeze(self, step: int, retired: tuple[str, ...]) -> StepPlan:
+    def freeze(self, step: int, retired: tuple[str, ...], zeroes: tuple[int, ...]) -> StepPlan:
         return StepPlan(
             step=step,
             ids=tuple(self.ids),
@@ -57,6 +69,7 @@ class Draft:
             samples=tuple(self.samples),
             entered=tuple(self.entered),
             retired=retired,
+            zeroes=zeroes,
             updates=tuple(self.updates),
             kv_ops=tuple(KVOp(kind, tuple(pairs)) for kind, pairs in self._moves),
         )

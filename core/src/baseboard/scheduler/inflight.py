@@ -15,3 +15,4 @@ class InFlight:
     plan: StepPlan
     requests: tuple[Request, ...]
     epochs: tuple[int, ...]
+    swapped_out: tuple[Request, ...]  #: whose blocks the plan moves to the host

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from baseboard.request.request import Request
 
@@ -23,6 +23,19 @@ class LongPrefill:
     def clip(self, request: Request, want: int, budget: int) -> int:
         del request, budget
         return min(want, self.threshold)
+
+
+#: Positions whose logits are computed at once for one request that asks for its prompt's log-probabilities.
+PROMPT_LOGPROBS_CHUNK: Final = 256
+
+
+class PromptLogprobsRows:
+    """A prompt whose every position needs logits is computed in small chunks, so that these stay small."""
+
+    def clip(self, request: Request, want: int, budget: int) -> int:
+        del budget
+        asked = request.spec.params.prompt_logprobs is not None and request.computed < request.num_prompt
+        return min(want, PROMPT_LOGPROBS_CHUNK) if asked else want
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,10 @@ class Planner:
     def plan(self) -> Draft:
         draft = Draft(self._budget)
         moved = self._book.take_moved_out()
-        draft.move(KVOpKind.SWAP_OUT, moved)
+        draft.move(KVOpKind.SWAP_OUT, moved.pairs)
+        draft.swapped_out.extend(moved.requests)
         self._serve_running(draft)
-        if draft.preempted or moved:
+        if draft.preempted or moved.pairs:
             return draft  # blocks that were just taken from one must not go to the next in line
         self._serve_swapped(draft)
         if not self._book.swapped:
@@ -75,12 +76,18 @@ class Planner:
             return True
         while (extension := self._kv.extend(request.id, request.computed, count)) is None:
             victim = self._book.running[-1]
-            draft.move(KVOpKind.SWAP_OUT, self._book.preempt(victim, self._roles.preemption))
-            draft.preempted += 1
+            self._evict(victim, draft)
             if victim is request:
                 return False
         self._give(request, count, extension, draft)
         return True
+
+    def _evict(self, victim: Request, draft: Draft) -> None:
+        pairs = self._book.preempt(victim, self._roles.preemption)
+        draft.preempted += 1
+        if pairs:
+            draft.move(KVOpKind.SWAP_OUT, pairs)
+            draft.swapped_out.append(victim)
 
     def _share(self, request: Request, budget: int) -> int:
         """Tokens that a request may compute now."""

@@ -12,7 +12,7 @@ from baseboard.kv.manager import KVCacheManager
 from baseboard.kv.prefix import NoPrefixIndex, PrefixIndex
 from baseboard.scheduler.config import SchedulerConfig
 from baseboard.scheduler.gates import MaxRunning
-from baseboard.scheduler.limits import Limit, LongPrefill, WholePrompts
+from baseboard.scheduler.limits import Limit, LongPrefill, PromptLogprobsRows, WholePrompts
 from baseboard.scheduler.planner import Roles
 from baseboard.scheduler.preemption import Cheaper, CostModel, Preemption, Recompute, Swap
 from baseboard.scheduler.ranks import FirstComeFirstServed, Priority, Rank
@@ -37,7 +37,7 @@ class Policy:
 
 def make_roles(policy: Policy, config: SchedulerConfig, costs: CostModel) -> Roles:
     """Raises ``Unsupported`` for a name that nobody has registered."""
-    limits: list[Limit] = []
+    limits: list[Limit] = [PromptLogprobsRows()]
     if policy.long_prefill_token_threshold:
         limits.append(LongPrefill(policy.long_prefill_token_threshold))
     if not config.chunked_prefill:

@@ -65,10 +65,11 @@ class Scheduler:
     def schedule(self) -> StepPlan:
         """The next step. It may be empty of rows, and still retire rows or move blocks: execute it all the same."""
         draft = self._planner.plan()
-        plan = draft.freeze(self._step, self._book.take_retired())
+        plan = draft.freeze(self._step, self._book.take_retired(), self._book.take_to_wipe())
         self._step += 1
         requests = tuple(draft.requests)
-        self._flights.append(InFlight(plan, requests, tuple([request.epoch for request in requests])))
+        epochs = tuple([request.epoch for request in requests])
+        self._flights.append(InFlight(plan, requests, epochs, tuple(draft.swapped_out)))
         self.stats.num_steps += 1
         self.stats.num_scheduled_tokens += self.config.max_num_batched_tokens - draft.budget
         return plan
@@ -104,8 +105,8 @@ class Scheduler:
         return self._book.fork(parent, spec, min(parent.computed, len(parent.tokens) - 1))
 
     def reset_prefix_cache(self) -> None:
-        """No later request hits what is cached now; running requests keep their own blocks."""
-        self.kv.reset_index()
+        """No later request hits what is cached now, and the device forgets it; running requests keep their blocks."""
+        self._book.reset_prefix_cache()
 
     def preempt_all(self) -> None:
         """Every running request computes its tokens anew, for one after the weights have changed, say."""

@@ -86,11 +86,12 @@ class SimulatedDevice:
         """Execute a plan in the order that the contract gives."""
         self.memory.begin_step()
         self._update_rows(plan)
-        for op in plan.kv_ops:
-            self.memory.move(op.kind, op.pairs)
         if self._fail_next:
             self._fail_next = False
             raise InjectedFailure(f"step {plan.step} was told to fail")
+        self.memory.poison(plan.zeroes)
+        for op in plan.kv_ops:
+            self.memory.move(op.kind, op.pairs)
         order = list(range(len(plan.ids)))
         if self._nastiness.reverse_rows:
             order.reverse()

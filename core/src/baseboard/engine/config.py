@@ -1,0 +1,73 @@
+"""The engine's settings: checked once, then frozen."""
+
+# What users hand in is checked at run time, whatever the annotations say:
+# pyright: reportUnnecessaryIsInstance=false
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from baseboard.contract import DType, Unsupported
+from baseboard.scheduler.policy import PREEMPTIONS, RANKS
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """Raises ``Unsupported``, naming value and limit, for settings that cannot work."""
+
+    model: Any  #: a folder, a GGUF file, a hub id or ``smollm2``
+    backend: str = "auto"
+    dtype: DType = "bfloat16"
+    block_size: int | None = None  #: None: the backend's preference
+    num_kv_blocks: int | None = None  #: None: from ``memory_fraction``
+    num_host_blocks: int = 0
+    memory_fraction: float = 0.9
+    max_model_len: int | None = None  #: None: the model's
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 2048
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    preemption: str = "auto"
+    policy: str = "fcfs"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        problems = [
+            *self._whole_numbers(),
+            *self._choice("dtype", get_args(DType)),
+            *self._choice("policy", RANKS),
+            *self._choice("preemption", PREEMPTIONS),
+        ]
+        fraction = self.memory_fraction
+        if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
+            problems.append(f"memory_fraction={fraction!r} must be above 0 and at most 1")
+        if self.preemption == "swap" and self.num_host_blocks == 0:
+            problems.append("preemption='swap' needs num_host_blocks of at least 1; set it, or use 'recompute'")
+        if problems:
+            raise Unsupported(problems)
+
+    def _whole_numbers(self) -> list[str]:
+        least = {
+            "block_size": 1,
+            "num_kv_blocks": 1,
+            "num_host_blocks": 0,
+            "max_model_len": 2,
+            "max_num_seqs": 1,
+            "max_num_batched_tokens": 1,
+            "seed": None,
+        }
+        optional = {"block_size", "num_kv_blocks", "max_model_len"}
+        problems: list[str] = []
+        for name, bound in least.items():
+            value = getattr(self, name)
+            if value is None and name in optional:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int):
+                problems.append(f"{name}={value!r} must be a whole number")
+            elif bound is not None and value < bound:
+                problems.append(f"{name}={value} must be at least {bound}")
+        return problems
+
+    def _choice(self, name: str, known: Any) -> list[str]:
+        value = getattr(self, name)
+        return [] if value in known else [f"{name}={value!r} is unknown; known are {', '.join(sorted(known))}"]

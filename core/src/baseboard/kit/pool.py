@@ -1,0 +1,96 @@
+"""Zeroed memory for KV pools, and one error for all devices when it does not suffice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import torch
+
+from baseboard.kit.host_memory import read_host_memory
+
+_ADDRESSABLE: Final = 2**62  # torch counts bytes in a signed 64-bit number; well below, its own messages are clear
+
+
+class Memory(Protocol):
+    """A place where tensors are made."""
+
+    def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """A zeroed tensor. Raises ``torch.OutOfMemoryError`` when it does not fit."""
+        ...
+
+    def require(self, nbytes: int) -> None:
+        """Raise ``torch.OutOfMemoryError`` when ``nbytes`` could not fit even if nothing else were there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Memory of a torch device; ``DeviceMemory(torch.device("cpu"))`` is ordinary, pageable host memory."""
+
+    device: torch.device
+
+    def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        self.require(_nbytes(shape, dtype))
+        with out_of_memory_translated():
+            return torch.zeros(tuple(shape), dtype=dtype, device=self.device)
+
+    def require(self, nbytes: int) -> None:
+        if self.device.type == "cpu":
+            _require_host(nbytes)
+        elif nbytes >= _ADDRESSABLE:
+            raise torch.OutOfMemoryError(f"{nbytes:,} bytes are more than any device can address")
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedMemory:
+    """Host memory that the accelerator in use reaches by DMA."""
+
+    def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        self.require(_nbytes(shape, dtype))
+        with out_of_memory_translated():
+            return torch.zeros(tuple(shape), dtype=dtype, pin_memory=True)
+
+    def require(self, nbytes: int) -> None:
+        _require_host(nbytes)
+
+
+def allocate_planes(memory: Memory, num_blocks: int, plane_nbytes: Sequence[int]) -> tuple[torch.Tensor, ...]:
+    """Zeroed uint8 planes ``[num_blocks, nbytes]``, one for each entry of ``plane_nbytes``.
+
+    ``ValueError`` when there is no block; ``torch.OutOfMemoryError`` when all planes together do not fit.
+    """
+    if num_blocks < 1:
+        raise ValueError(f"num_blocks={num_blocks} is not allowed: a pool has at least the null block")
+    memory.require(num_blocks * sum(plane_nbytes))
+    return tuple(memory.zeros((num_blocks, nbytes), torch.uint8) for nbytes in plane_nbytes)
+
+
+@contextmanager
+def out_of_memory_translated() -> Iterator[None]:
+    """Raise ``torch.OutOfMemoryError`` where torch's host allocator raises a plain ``RuntimeError``."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        # The host allocator has no error type of its own: its words are all there is to go by.
+        if "DefaultCPUAllocator" not in str(error) and "alloc_cpu.cpp" not in str(error):
+            raise
+        raise torch.OutOfMemoryError(str(error)) from error
+
+
+def _require_host(nbytes: int) -> None:
+    # Linux hands out address space without memory behind it and kills the process when it is used.
+    total = read_host_memory().total
+    if nbytes > (total or _ADDRESSABLE):
+        raise torch.OutOfMemoryError(
+            f"{nbytes:,} bytes do not fit: this process may use {total:,} bytes of host memory in all"
+        )
+
+
+def _nbytes(shape: Sequence[int], dtype: torch.dtype) -> int:
+    return math.prod(shape) * dtype.itemsize
