@@ -19,6 +19,7 @@ from baseboard.runtime.kv_memory import GroupCaches, KVMemory
 from baseboard.runtime.layers import LayerGroup
 from baseboard.runtime.loader import load_model
 from baseboard.runtime.model_loaded import LoadedModel
+from baseboard.runtime.operators import use_operators
 from baseboard.runtime.profiling import LargestStep, profile
 from baseboard.runtime.rows import RowTable
 from baseboard.runtime.sizing import MemoryReport, SizingLimits, given_pool, size_pool
@@ -80,6 +81,7 @@ def _assemble(config: EngineConfig, backend: Backend, model: LoadedModel, progre
     max_model_len = _max_model_len(config, model)
     groups = model.groups(block_size)
     check_supported(hook, model, groups, backend.name)
+    use_operators(hook, model.module)
 
     progress("measuring memory")
     memory = _size(config, backend, model, groups, max_model_len)

@@ -24,8 +24,9 @@ class Detokenizer:
     """The text of one output while it grows. Both streamed and whole texts come from here, so they are the same.
 
     The deltas of ``append`` and the rest from ``finish`` joined are what the decoder makes of the whole list, in
-    whatever portions the tokens come. A delta never ends inside a character. Each token costs one call of the decoder
-    with a bounded number of ids::
+    whatever portions the tokens come. A delta never ends inside a character. Each token costs about one call of the
+    decoder, with a bounded number of ids. A token's text may depend on its near predecessors only, so a decoder that
+    tidies up spaces afterwards has to have that switched off::
 
         ... 17  4 | 23  9  8 | 61  62
                     context    pending        one decode of both; what follows the context's text is new
@@ -66,7 +67,7 @@ class Detokenizer:
         held = min(len(text) - len(text.rstrip(_MARK)), _MARKS_OF_AN_INCOMPLETE_CHARACTER)
         delta = self._release(len(text) - held)
         if len(self._pending) > _PENDING:
-            self._shorten()
+            delta += self._shorten()
         return delta
 
     def _decode(self, tokens: Sequence[int]) -> str:
@@ -101,8 +102,8 @@ class Detokenizer:
         self._pending, self._pending_text, self._released = [], "", 0
         return delta
 
-    def _shorten(self) -> None:
-        """Forget the oldest of many pending tokens: no character is that long, so they are garbage.
+    def _shorten(self) -> str:
+        """Hand out and forget the oldest of many pending tokens: no character is that long, so they are garbage.
 
         The cut is one where both sides by themselves read as they do together, so it divides no sequence of bytes
         that shows as one mark, and it leaves all bytes of a character that may still become whole.
@@ -116,6 +117,8 @@ class Detokenizer:
             cut = len(self._pending) - 1
             tail = self._decode(self._pending[cut:])
         dropped = len(self._pending_text) - len(tail)
+        delta = self._release(dropped)
         self._pending, self._pending_text = self._pending[cut:], tail
         self._context, self._context_text = [], ""
-        self._released = max(0, self._released - dropped)
+        self._released -= dropped
+        return delta

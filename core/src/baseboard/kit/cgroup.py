@@ -77,9 +77,9 @@ def _mounts(root: Path) -> Iterator[_Mount]:
 
 def _folders(mount: _Mount, path: PurePosixPath) -> Iterator[PurePosixPath]:
     """The folders of the process's group and of those above it, up to the mount point."""
-    # In a container the mount may show only a part of the tree; a group outside that part ("/..") cannot be seen,
-    # and the mount point is the nearest thing to it.
-    if ".." in path.parts or not path.is_relative_to(mount.root):
+    # In a container the mount may show only a part of the tree; a group outside that part cannot be seen, and the
+    # mount point is the nearest thing to it.
+    if not path.is_relative_to(mount.root):
         yield mount.point
         return
     folder = mount.point / path.relative_to(mount.root)

@@ -48,9 +48,7 @@ def copy_blocks(cache: KVCache, pairs: NDArray[np.int64]) -> None:
 
     ``pairs`` ``[n, 2]`` (source, destination); ``ValueError`` as :func:`baseboard.kit.pairs.check_copy_pairs` says.
     """
-    ids = check_copy_pairs(pairs, cache.num_blocks)
-    if len(ids):
-        _move(cache, cache, ids)
+    _move(cache, cache, check_copy_pairs(pairs, cache.num_blocks))
 
 
 def swap_blocks(source: KVCache, destination: KVCache, pairs: NDArray[np.int64]) -> FinishedTransfer:
@@ -64,8 +62,7 @@ def swap_blocks(source: KVCache, destination: KVCache, pairs: NDArray[np.int64])
     if sizes[0] != sizes[1]:
         raise ValueError(f"the planes differ: {sizes[0]} bytes a block in the source, {sizes[1]} in the destination")
     ids = check_swap_pairs(pairs, source.num_blocks, destination.num_blocks)
-    if len(ids):
-        _move(source, destination, ids)
+    _move(source, destination, ids)
     return FinishedTransfer(len(ids) * sum(sizes[0]))
 
 

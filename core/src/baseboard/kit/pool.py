@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import numpy as np
 import torch
 
 from baseboard.kit.host_memory import read_host_memory
@@ -34,8 +35,13 @@ class DeviceMemory:
     device: torch.device
 
     def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        self.require(_nbytes(shape, dtype))
+        nbytes = _nbytes(shape, dtype)
+        self.require(nbytes)
         with out_of_memory_translated():
+            if self.device.type == "cpu":
+                # NumPy's zeros are the system's own zero pages and take memory only when written; torch's are written
+                # at once, so that a pool as large as the machine would be paid for by whoever runs one prompt.
+                return torch.from_numpy(np.zeros(nbytes, np.uint8)).view(dtype).view(tuple(shape))
             return torch.zeros(tuple(shape), dtype=dtype, device=self.device)
 
     def require(self, nbytes: int) -> None:
@@ -71,11 +77,13 @@ def allocate_planes(memory: Memory, num_blocks: int, plane_nbytes: Sequence[int]
 
 @contextmanager
 def out_of_memory_translated() -> Iterator[None]:
-    """Raise ``torch.OutOfMemoryError`` where torch's host allocator raises a plain ``RuntimeError``."""
+    """Raise ``torch.OutOfMemoryError`` where host allocators raise ``MemoryError`` or a plain ``RuntimeError``."""
     try:
         yield
     except torch.OutOfMemoryError:
         raise
+    except MemoryError as error:
+        raise torch.OutOfMemoryError(str(error)) from error
     except RuntimeError as error:
         # The host allocator has no error type of its own: its words are all there is to go by.
         if "DefaultCPUAllocator" not in str(error) and "alloc_cpu.cpp" not in str(error):

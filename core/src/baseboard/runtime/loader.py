@@ -13,7 +13,7 @@ from baseboard.runtime.model_quiet import quiet_transformers
 from baseboard.runtime.model_refusals import config_refusals
 from baseboard.runtime.model_selfcheck import check_reproduces
 from baseboard.runtime.probe import probe
-from baseboard.runtime.sources import ModelSource, Progress
+from baseboard.runtime.sources import ModelSource, Progress, no_progress
 from baseboard.runtime.tokenizer import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -24,15 +24,11 @@ if TYPE_CHECKING:
 SelfCheck: TypeAlias = Literal["run", "skip"]
 
 
-def _ignore(_: str) -> None:
-    """No one is waiting."""
-
-
 def load_model(
     source: ModelSource,
     dtype: DType,
     device: torch.device | str,
-    progress: Progress = _ignore,
+    progress: Progress = no_progress,
     self_check: SelfCheck = "run",
 ) -> LoadedModel:
     """Read the model and its tokenizer, put the weights on ``device`` in ``dtype``.

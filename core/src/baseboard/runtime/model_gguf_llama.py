@@ -10,13 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from baseboard.runtime.model_gguf import GGUFHeader, GGUFTensor
 
 if TYPE_CHECKING:
     import torch
     from transformers import LlamaConfig
+
+_Bytes: TypeAlias = NDArray[np.uint8]
+_Floats: TypeAlias = NDArray[np.floating[Any]]
 
 _ROPE_FREQUENCIES: Final = "rope_freqs.weight"
 
@@ -140,69 +146,63 @@ def _halves_apart(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
 
 def _decode(header: GGUFHeader, tensor: GGUFTensor) -> torch.Tensor:
     """The tensor in float32, or in the floating-point type it has in the file."""
-    import numpy as np
     import torch
+    from gguf import GGMLQuantizationType, dequantize
 
     raw = np.fromfile(header.path, dtype=np.uint8, count=tensor.nbytes, offset=tensor.start)
     decode = _DECODERS.get(tensor.encoding)
     if decode is not None:
-        return decode(torch.from_numpy(raw)).reshape(tensor.shape)
-    from gguf import GGMLQuantizationType, dequantize
-
+        return torch.from_numpy(decode(raw)).reshape(tensor.shape)
     rows = raw.reshape(*tensor.shape[:-1], -1)
     return torch.from_numpy(dequantize(rows, GGMLQuantizationType(tensor.encoding)))
 
 
-def _f32(raw: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return raw.view(torch.float32)
+def _f32(raw: _Bytes) -> _Floats:
+    return raw.view(np.float32)
 
 
-def _f16(raw: torch.Tensor) -> torch.Tensor:
-    import torch
-
-    return raw.view(torch.float16)
+def _f16(raw: _Bytes) -> _Floats:
+    return raw.view(np.float16)
 
 
-def _q4_0(raw: torch.Tensor) -> torch.Tensor:
+def _q4_0(raw: _Bytes) -> _Floats:
     """Blocks of 32: a float16 scale, then 4-bit values with 8 for zero."""
-    blocks = raw.view(-1, 18)
-    return (_nibbles(blocks[:, 2:]) - 8) * _half(blocks, 0)
+    blocks = raw.reshape(-1, 18)
+    values = _nibbles(blocks[:, 2:])
+    values -= 8
+    values *= _half(blocks, 0)
+    return values
 
 
-def _q4_1(raw: torch.Tensor) -> torch.Tensor:
+def _q4_1(raw: _Bytes) -> _Floats:
     """Blocks of 32: float16 scale and minimum, then 4-bit values."""
-    blocks = raw.view(-1, 20)
-    return _nibbles(blocks[:, 4:]) * _half(blocks, 0) + _half(blocks, 2)
+    blocks = raw.reshape(-1, 20)
+    values = _nibbles(blocks[:, 4:])
+    values *= _half(blocks, 0)
+    values += _half(blocks, 2)
+    return values
 
 
-def _q8_0(raw: torch.Tensor) -> torch.Tensor:
+def _q8_0(raw: _Bytes) -> _Floats:
     """Blocks of 32: a float16 scale, then signed bytes."""
-    import torch
-
-    blocks = raw.view(-1, 34)
-    return blocks[:, 2:].view(torch.int8).float() * _half(blocks, 0)
-
-
-def _half(blocks: torch.Tensor, at: int) -> torch.Tensor:
-    import torch
-
-    return blocks[:, at : at + 2].contiguous().view(torch.float16).float()
+    blocks = raw.reshape(-1, 34)
+    values = blocks[:, 2:].view(np.int8).astype(np.float32)
+    values *= _half(blocks, 0)
+    return values
 
 
-def _nibbles(packed: torch.Tensor) -> torch.Tensor:
+def _half(blocks: _Bytes, at: int) -> _Floats:
+    return np.ascontiguousarray(blocks[:, at : at + 2]).view(np.float16).astype(np.float32)
+
+
+def _nibbles(packed: _Bytes) -> _Floats:
     """Each byte holds an element of the block's first half (low bits) and one of its second."""
-    import torch
-
-    return torch.cat([packed & 0xF, packed >> 4], dim=-1).float()
+    half = packed.shape[1]
+    values = np.empty((len(packed), 2 * half), np.float32)
+    values[:, :half] = packed & 0xF
+    values[:, half:] = packed >> 4
+    return values
 
 
 #: By ``gguf.GGMLQuantizationType``; the gguf package decodes the others, more slowly.
-_DECODERS: Final[Mapping[int, Callable[[torch.Tensor], torch.Tensor]]] = {
-    0: _f32,
-    1: _f16,
-    2: _q4_0,
-    3: _q4_1,
-    8: _q8_0,
-}
+_DECODERS: Final[Mapping[int, Callable[[_Bytes], _Floats]]] = {0: _f32, 1: _f16, 2: _q4_0, 3: _q4_1, 8: _q8_0}

@@ -15,6 +15,7 @@ from baseboard.runtime.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
     from transformers import PreTrainedConfig, PreTrainedModel
 
 
@@ -33,7 +34,8 @@ class LoadedModel:
         self.name = name
         self.tokenizer = tokenizer
         self.layers: tuple[LayerFacts, ...] = tuple(layer.facts for layer in layers)
-        self.bridge = AttentionBridge([layer.module for layer in layers])
+        self.attention_modules: tuple[nn.Module, ...] = tuple(layer.module for layer in layers)
+        self.bridge = AttentionBridge(self.attention_modules)
         self.max_positions: int | None = max_positions(model.config)  #: None: no limit
         self.vocab_size: int = _num_logits(model)  #: rows of the logits
         self.eos_token_ids: frozenset[int] = frozenset(_eos_token_ids(model, tokenizer))
@@ -63,6 +65,11 @@ class LoadedModel:
     def groups(self, block_size: int, kv_dtype: KVDType = "auto") -> tuple[LayerGroup, ...]:
         """The layers in groups that are stored alike, in the order of their first layers."""
         return group_layers(self.layers, KVFormat(self.dtype, block_size, kv_dtype))
+
+    @property
+    def module(self) -> PreTrainedModel:
+        """The transformers model itself."""
+        return self._model
 
     def forward(self, token_ids: torch.Tensor, positions: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """Logits ``[R, V]`` in float32 of the tokens that ``rows`` picks; all on the model's device.

@@ -75,7 +75,7 @@ def _reasons(config: PreTrainedConfig) -> Iterator[str]:
         if getattr(text, field, None):
             yield f"it keeps a recurrent state ({field}={getattr(text, field)}), only keys and values can be cached"
             break
-    if not getattr(text, "is_causal", True) or getattr(text, "use_bidirectional_attention", None):
+    if not getattr(text, "is_causal", True) or getattr(text, "use_bidirectional_attention", None) in {True, "all"}:
         yield "its attention is bidirectional, only causal attention can run"
     yield from _layer_type_reasons(config)
 

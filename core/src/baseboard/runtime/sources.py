@@ -37,11 +37,11 @@ class ModelSource:
     display_name: str  #: as the user named it
 
 
-def _ignore(_: str) -> None:
-    """No one is waiting."""
+def no_progress(_: str) -> None:
+    """For callers that need not be told."""
 
 
-def resolve_model(name: str | Path, progress: Progress = _ignore) -> ModelSource:
+def resolve_model(name: str | Path, progress: Progress = no_progress) -> ModelSource:
     """Find the model and check that its files look whole; a hub model is downloaded.
 
     ``name`` is ``"smollm2"`` (the packaged model), a folder, a GGUF file, or a hub id. What exists as a path is a

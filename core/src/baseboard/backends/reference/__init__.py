@@ -58,5 +58,7 @@ def open_backend(device: DeviceInfo, options: Mapping[str, Any]) -> object:
 
 
 def _cpu_name() -> str:
-    names = (line.partition(":")[2].strip() for line in read_lines(Path("/proc/cpuinfo")) if line.startswith("model name"))
+    names = (
+        line.partition(":")[2].strip() for line in read_lines(Path("/proc/cpuinfo")) if line.startswith("model name")
+    )
     return next(names, platform.machine())

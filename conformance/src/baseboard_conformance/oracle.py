@@ -1,0 +1,53 @@
+"""Attention as the contract's text defines it, in NumPy float64. Shares no code with any backend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from baseboard.contract import AttentionSpec
+from baseboard_conformance.numerics import Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tensors:
+    """One sequence: ``query`` ``[Q, H, D]`` of its last Q tokens, ``key`` ``[L, Hkv, D]``, ``value`` ``[L, Hkv, Dv]``."""
+
+    query: Array
+    key: Array
+    value: Array
+
+
+def visible(num_queries: int, num_keys: int, window: int | None, causal: bool) -> NDArray[np.bool_]:  # noqa: FBT001 - the contract's own field
+    """Which keys a query sees: bool ``[Q, L]``; the queries are the last ones of the sequence."""
+    p = np.arange(num_keys - num_queries, num_keys)[:, None]
+    j = np.arange(num_keys)[None, :]
+    seen = np.full((num_queries, num_keys), True)
+    if window is not None:
+        seen &= j > p - window
+    return seen & (j <= p) if causal else seen
+
+
+def attention(tensors: Tensors, spec: AttentionSpec, seen: NDArray[np.bool_]) -> Array:
+    """The result ``[Q, H, Dv]``; ``seen`` as :func:`visible` gives it."""
+    query, key, value = tensors.query, tensors.key, tensors.value
+    p = np.arange(len(key) - len(query), len(key))[:, None]
+    j = np.arange(len(key))[None, :]
+    out = np.zeros((*query.shape[:2], value.shape[2]))
+    ratio = spec.num_heads // spec.num_kv_heads
+    for h in range(spec.num_heads):
+        x = spec.scale * (query[:, h] @ key[:, h // ratio].T)
+        if spec.softcap is not None:
+            x = spec.softcap * np.tanh(x / spec.softcap)
+        if spec.alibi_slopes is not None:
+            x = x + spec.alibi_slopes[h] * (j - p)
+        x = np.where(seen, x, -np.inf)
+        sink = -np.inf if spec.sinks is None else spec.sinks[h]
+        top = np.maximum(x.max(axis=1, initial=-np.inf), sink)[:, None]
+        sighted = np.isfinite(top[:, 0])
+        weights = np.exp(x[sighted] - top[sighted])
+        total = weights.sum(axis=1, keepdims=True) + np.exp(sink - top[sighted])
+        out[sighted, h] = (weights / total) @ value[:, h // ratio]
+    return out

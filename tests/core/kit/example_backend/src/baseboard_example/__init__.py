@@ -1,0 +1,42 @@
+"""A backend for the CPU, as small as one can be. This module is what the entry point names: it loads no torch."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from baseboard.contract import BackendUnavailable, DeviceInfo, hookimpl
+from baseboard.kit.host_memory import read_host_memory
+
+
+@hookimpl
+def contract_version() -> str:
+    return "1.0"
+
+
+@hookimpl
+def probe_devices() -> list[DeviceInfo]:
+    found = find_spec("torch") is not None
+    return [
+        DeviceInfo(
+            backend="example",
+            device_type="cpu",
+            index=0,
+            name="CPU",
+            arch=platform.machine(),
+            total_memory=read_host_memory().total,
+            available=found,
+            reason=None if found else "torch is not installed",
+        )
+    ]
+
+
+@hookimpl
+def open_backend(device: DeviceInfo, options: Mapping[str, Any]) -> object:
+    if not device.available:
+        raise BackendUnavailable(f"the example backend cannot be opened: {device.reason}")
+    from baseboard_example.backend import ExampleBackend
+
+    return ExampleBackend()
