@@ -1,0 +1,94 @@
+"""Reading traces: both formats, and what is said of bad rows."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from baseboard.testing.replay import TraceError, read_trace
+
+GOOD = '{"timestamp": 1000, "input_length": 600, "output_length": 3, "hash_ids": [7, 9]}\n'
+LATER = '{"timestamp": 3500, "input_length": 512, "output_length": 1, "hash_ids": [7]}\n'
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_mooncake_rows_become_requests_in_order_of_time(tmp_path: Path) -> None:
+    trace = read_trace(write(tmp_path / "t.jsonl", LATER + GOOD))
+    first, second = trace.requests
+    assert (first.seconds, first.num_prompt, first.num_output) == (0.0, 600, 3)
+    assert second.seconds == 2.5
+    assert first.prompt() == (7,) * 512 + (9,) * 88
+    assert second.prompt() == (7,) * 512
+
+
+def test_azure_rows_share_nothing(tmp_path: Path) -> None:
+    text = (
+        "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+        "2023-11-16 18:15:46.6805900,374,44\n"
+        "2023-11-16 18:15:50.9951690,396,109\n"
+    )
+    first, second = read_trace(write(tmp_path / "t.csv", text)).requests
+    assert second.seconds == pytest.approx(4.314579, abs=1e-6)
+    assert (first.num_prompt, first.num_output, second.num_prompt) == (374, 44, 396)
+    assert set(first.prompt()).isdisjoint(second.prompt())
+
+
+def test_gzip_is_seen_by_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "trace"
+    path.write_bytes(gzip.compress(GOOD.encode()))
+    assert len(read_trace(path).requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ("{", "row 2: no JSON"),
+        ('{"timestamp": 0, "output_length": 3}', "row 2, column input_length: None is no number"),
+        ('{"timestamp": 0, "input_length": 0, "output_length": 3}', "row 2, column input_length: 0 must be at least 1"),
+        ('{"timestamp": "x", "input_length": 5, "output_length": 3}', "row 2, column timestamp: 'x' is no number"),
+        (
+            '{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [1]}',
+            "row 2, column hash_ids: 1 ids do not cover 600 tokens",
+        ),
+        (
+            '{"timestamp": 0, "input_length": 6, "output_length": 3, "hash_ids": ["a"]}',
+            "row 2, column hash_ids: a list of whole numbers",
+        ),
+        ("[1]", "row 2: not an object"),
+    ],
+)
+def test_a_bad_row_is_named_and_may_be_left_out(tmp_path: Path, row: str, complaint: str) -> None:
+    path = write(tmp_path / "t.jsonl", GOOD + row + "\n" + LATER)
+    with pytest.raises(TraceError, match=complaint) as refusal:
+        read_trace(path)
+    assert "--skip-bad" in str(refusal.value)
+    trace = read_trace(path, skip_bad=True)
+    assert [request.number for request in trace.requests] == [0, 2]
+    assert len(trace.skipped) == 1
+    assert trace.skipped[0].startswith(complaint)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("", "missing TIMESTAMP"), ("a,b\n1,2\n", "missing TIMESTAMP"), ("{\n", "no JSON")],
+)
+def test_what_is_no_trace_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(TraceError, match=complaint):
+        read_trace(write(tmp_path / "t", text))
+
+
+def test_an_azure_row_with_a_bad_number_is_named_by_its_line(tmp_path: Path) -> None:
+    text = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,many,44\n"
+    with pytest.raises(TraceError, match="row 2: invalid literal"):
+        read_trace(write(tmp_path / "t.csv", text))
+
+
+def test_a_missing_file_is_a_typed_error(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="cannot be read"):
+        read_trace(tmp_path / "none")
