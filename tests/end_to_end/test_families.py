@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from against_transformers import greedy, tokens_of
-from families import FAMILIES, VOCAB_SIZE, build
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from against_transformers import greedy, tokens_of
 from baseboard import SamplingParams
 from baseboard.contract import RankedToken, Unsupported
 from baseboard.engine.results import RequestOutput
 from baseboard.llm import LLM
 from baseboard.runtime.loader import wrap_model
 from baseboard.runtime.model_quiet import quiet_transformers
+from families import FAMILIES, VOCAB_SIZE, build
 
 #: Around the window of 8 tokens and the edges of blocks of 8.
 LENGTHS = (1, 7, 8, 9, 15, 16, 17, 30)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from baseboard.contract import RequestRejected, SamplingParams
 from baseboard.engine.build import Built, build, build_from
 from baseboard.engine.config import EngineConfig
-from baseboard.engine.engine import Prompt
+from baseboard.engine.engine import Prompt, StepOutput
+from baseboard.engine.interrupts import interrupts_held
 from baseboard.engine.progress import Progress, SilentProgress
 from baseboard.engine.results import RequestOutput, TextDelta
+from baseboard.engine.stream import Stream
 
 if TYPE_CHECKING:
     from baseboard.runtime.model_loaded import LoadedModel
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 #: A text, or ``{"prompt": text}``, or ``{"prompt_token_ids": ids}``.
 PromptLike: TypeAlias = "str | Mapping[str, Any]"
 Message: TypeAlias = Mapping[str, Any]
+
+_T = TypeVar("_T")
 
 
 class LLM:
@@ -71,6 +75,7 @@ class LLM:
                 build(config, say) if make is build else build_from(config, model, say)  # pyright: ignore[reportArgumentType]
             )
         self._engine: Final = self._built.engine
+        self._streams: Final[dict[str, Stream]] = {}
 
     @property
     def built(self) -> Built:
@@ -89,8 +94,8 @@ class LLM:
         ``sampling_params`` is one for all, or one for each. All prompts are checked before any is run: one that can
         never run raises ``RequestRejected`` naming it. When interrupted, everything begun here is ended.
         """
-        several = [prompts] if isinstance(prompts, str | Mapping) else list(prompts)
-        return self._run([self._prompt(at, prompt) for at, prompt in enumerate(several)], sampling_params)
+        several = [prompts] if isinstance(prompts, str | Mapping) else _listed("prompts", prompts)
+        return self._run(_for_each(self._prompt, several), sampling_params)
 
     def chat(
         self,
@@ -98,21 +103,24 @@ class LLM:
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
     ) -> list[RequestOutput]:
         """The assistant's next message in one conversation, or in several."""
-        one = not messages or isinstance(messages[0], Mapping)
-        conversations: Any = [messages] if one else messages
-        return self._run([self._chat_prompt(each) for each in conversations], sampling_params)
+        several: Any = _listed("messages", messages)
+        conversations = [several] if not several or isinstance(several[0], Mapping) else several
+        return self._run(_for_each(self._chat_prompt, conversations), sampling_params)
 
     def stream_chat(
         self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
     ) -> Iterator[TextDelta]:
         """The assistant's next message piece by piece; closing the iterator ends the request."""
-        request_id = self._engine.add(self._chat_prompt(messages), sampling_params or SamplingParams())
-        with self._until_done([request_id]):
-            finished = False
-            while not finished:
-                step = self._engine.step()
-                yield from (delta for delta in step.deltas if delta.request_id == request_id)
-                finished = any(output.request_id == request_id for output in step.finished)
+        prompt, ids = self._chat_prompt(messages), list[str]()
+        with self._until_done(ids):
+            with interrupts_held():
+                ids.append(self._engine.add(prompt, sampling_params or SamplingParams()))
+                stream = self._streams[ids[0]] = Stream()
+            while stream.deltas or not stream.finished:
+                if stream.deltas:
+                    yield stream.deltas.popleft()
+                else:
+                    self._step()
 
     # --- the rest ---------------------------------------------------------------------------------------------
 
@@ -163,20 +171,32 @@ class LLM:
         self, prompts: Sequence[Prompt], sampling_params: SamplingParams | Sequence[SamplingParams] | None
     ) -> list[RequestOutput]:
         params = _one_each(sampling_params, len(prompts))
-        for at, (prompt, wish) in enumerate(zip(prompts, params, strict=True)):
-            try:
-                self._engine.check_request(prompt, wish)
-            except RequestRejected as refusal:
-                raise RequestRejected(f"prompt {at}: {refusal}" if len(prompts) > 1 else str(refusal)) from None
+        wishes = list(zip(prompts, params, strict=True))
+        _for_each(lambda wish: self._engine.check_request(*wish), wishes)
         ids: list[str] = []
         outputs: dict[str, RequestOutput] = {}
         with self._until_done(ids), self.progress.generating(len(prompts)) as report:
-            ids.extend([self._engine.add(prompt, wish) for prompt, wish in zip(prompts, params, strict=True)])
-            while len(outputs) < len(ids):
-                step = self._engine.step()
-                outputs.update((output.request_id, output) for output in step.finished)
+            with interrupts_held():
+                for prompt, wish in wishes:
+                    ids.append(self._engine.add(prompt, wish))
+            own = frozenset(ids)
+            while len(outputs) < len(own):
+                finished = self._step().finished
+                outputs.update((output.request_id, output) for output in finished if output.request_id in own)
                 report.step(len(outputs), self.stats())
         return [outputs[request_id] for request_id in ids]
+
+    def _step(self) -> StepOutput:
+        """One step; what it gave to streams waits there for their readers."""
+        with interrupts_held():
+            step = self._engine.step()
+            for delta in step.deltas:
+                if (stream := self._streams.get(delta.request_id)) is not None:
+                    stream.deltas.append(delta)
+            for output in step.finished:
+                if (stream := self._streams.get(output.request_id)) is not None:
+                    stream.finished = True
+        return step
 
     @contextmanager
     def _until_done(self, ids: Sequence[str]) -> Iterator[None]:
@@ -184,31 +204,38 @@ class LLM:
         try:
             yield
         finally:
-            for request_id in ids:
-                self._engine.abort(request_id)
+            with interrupts_held():
+                for request_id in ids:
+                    self._engine.abort(request_id)
+                    self._streams.pop(request_id, None)
         if not self._engine.has_unfinished:
             self._engine.scheduler.check()
 
-    def _prompt(self, at: int, prompt: PromptLike) -> Prompt:
+    def _prompt(self, prompt: PromptLike) -> Prompt:
         if isinstance(prompt, str):
             return self._encoded(prompt)
         if isinstance(prompt, Mapping):
             if "prompt_token_ids" in prompt:
-                return Prompt(tuple(prompt["prompt_token_ids"]), prompt.get("prompt"))
+                return Prompt(tuple(_listed("prompt_token_ids", prompt["prompt_token_ids"])), prompt.get("prompt"))
             if isinstance(prompt.get("prompt"), str):
                 return self._encoded(prompt["prompt"])
         raise RequestRejected(
-            f"prompt {at} is {prompt!r}: give a text, {{'prompt': text}} or {{'prompt_token_ids': ids}}"
+            f"{prompt!r} is no prompt: give a text, {{'prompt': text}} or {{'prompt_token_ids': ids}}"
         )
 
     def _encoded(self, text: str) -> Prompt:
         if not text:
             raise RequestRejected("the prompt is empty: give at least one character")
+        _check_encodable(text)
         return Prompt(tuple(self._tokenizer().encode(text)), text)
 
     def _chat_prompt(self, messages: Sequence[Message]) -> Prompt:
+        if not messages:
+            raise RequestRejected("the conversation is empty: give at least one message")
         tokenizer = self._tokenizer()
-        return Prompt(tuple(tokenizer.encode_chat(messages)), tokenizer.render_chat(messages))
+        text = tokenizer.render_chat(messages)
+        _check_encodable(text)
+        return Prompt(tuple(tokenizer.encode_chat(messages)), text)
 
     def _tokenizer(self) -> Any:
         tokenizer = self._built.model.tokenizer
@@ -222,6 +249,37 @@ def _one_each(
 ) -> Sequence[SamplingParams]:
     if sampling_params is None or isinstance(sampling_params, SamplingParams):
         return [sampling_params or SamplingParams()] * count
-    if len(sampling_params) != count:
-        raise RequestRejected(f"{len(sampling_params)} sampling_params for {count} prompts: give one, or one for each")
-    return list(sampling_params)
+    each = _listed("sampling_params", sampling_params)
+    for wish in each:
+        if not isinstance(wish, SamplingParams):
+            raise RequestRejected(f"sampling_params holds {wish!r}: give SamplingParams")
+    if len(each) != count:
+        raise RequestRejected(f"{len(each)} sampling_params for {count} prompts: give one, or one for each")
+    return each
+
+
+def _check_encodable(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        bad = text[error.start]
+        raise RequestRejected(f"the text cannot be encoded: {bad!r} at {error.start} is half a character") from error
+
+
+def _listed(name: str, given: Any) -> list[Any]:
+    """What the caller gave as a list; arrays and tensors as plain numbers."""
+    plain = given.tolist() if hasattr(given, "tolist") else given
+    if isinstance(plain, str | bytes | Mapping) or not isinstance(plain, Iterable):
+        raise RequestRejected(f"{name}={given!r} is not allowed: give a list")
+    return list(plain)
+
+
+def _for_each(act: Callable[[Any], _T], prompts: Sequence[Any]) -> list[_T]:
+    """What ``act`` gives for each; a refusal names the prompt by its index where there are several."""
+    made: list[_T] = []
+    for at, prompt in enumerate(prompts):
+        try:
+            made.append(act(prompt))
+        except RequestRejected as refusal:
+            raise RequestRejected(f"prompt {at}: {refusal}" if len(prompts) > 1 else str(refusal)) from None
+    return made

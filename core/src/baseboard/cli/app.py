@@ -10,6 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from baseboard.cli.backends import backends
+from baseboard.cli.chat import chat
+from baseboard.cli.generate import generate
+from baseboard.cli.simulate import simulate
 from baseboard.contract import API_VERSION
 
 
@@ -17,7 +20,10 @@ def build_app() -> typer.Typer:
     """A new application with every command attached."""
     app = typer.Typer(name="baseboard", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(root)
+    app.command("generate")(generate)
+    app.command("chat")(chat)
     app.command("backends")(backends)
+    app.command("simulate")(simulate)
     return app
 
 

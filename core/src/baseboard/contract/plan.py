@@ -54,11 +54,20 @@ class TableUpdate:
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """Keys and values that lie outside, to be fetched into the row's blocks before it computes."""
+
+    id: str
+    first: int  #: position of the first token
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlan:
     """One step, in columns: entry ``i`` of each column belongs to row ``i``.
 
     An executor applies, in this order: ``retired``, ``entered``, ``updates``, ``zeroes``, ``kv_ops`` (one after the
-    other), then computes. Rows it already holds it continues from its own state: it appends what it sampled.
+    other), ``loads``, then computes. Rows it already holds it continues from its own state: it appends what it sampled.
     """
 
     step: int  #: counts plans from 0
@@ -69,6 +78,11 @@ class StepPlan:
     entered: tuple[RowState, ...] = ()
     retired: tuple[str, ...] = ()  #: rows whose state is no longer needed
     updates: tuple[TableUpdate, ...] = ()
+    loads: tuple[Load, ...] = ()
+    drafts: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
+    #: by row id: tokens that somebody guessed to follow; they are computed too, and each that is sampled is kept
+    masks: Mapping[str, tuple[frozenset[int], ...]] = field(default_factory=dict[str, tuple[frozenset[int], ...]])
+    #: by row id, where its text is constrained: the tokens allowed at each position that is sampled, drafts first
     zeroes: tuple[int, ...] = ()  #: device blocks to wipe: what they held must not be read by anybody
     kv_ops: tuple[KVOp, ...] = ()
 
@@ -129,8 +143,13 @@ class StepResult:
     """What came of one plan. Rows in the plan's order."""
 
     step: int
-    sampled: tuple[tuple[int, ...], ...]  #: per row, as many tokens as the plan's ``samples`` says
+    #: per row, as many tokens as the plan's ``samples`` says; of a row with drafts those that were right, and one more
+    sampled: tuple[tuple[int, ...], ...]
     logprobs: Mapping[int, RowLogprobs] = field(default_factory=dict[int, RowLogprobs])  #: by row, where asked for
+    lost: Mapping[int, int] = field(default_factory=dict[int, int])
+    #: by row whose load failed in part: its leading tokens whose keys and values are good. It sampled nothing
+    drafts: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    #: by row: guesses at what follows the sampled tokens, to be verified in the next step
     failed: Mapping[int, str] = field(default_factory=dict[int, str])  #: rows that came to nothing, and why
 
 

@@ -27,7 +27,7 @@ from baseboard.runtime.sources import resolve_model
 from baseboard.runtime.step_batch import BatchBuilder, BatchLimits
 from baseboard.scheduler.config import SchedulerConfig
 from baseboard.scheduler.limits import PROMPT_LOGPROBS_CHUNK
-from baseboard.scheduler.policy import Policy, make_kv, make_roles
+from baseboard.scheduler.policy import Policy, make_kv, make_roles, splits_prompts
 from baseboard.scheduler.scheduler import Scheduler
 
 #: Longest request where neither the user nor the model names one.
@@ -69,6 +69,10 @@ def build_from(config: EngineConfig, model: LoadedModel, progress: Callable[[str
     """The same for a model that is loaded already and lies on the backend's device."""
     backend = open_backend(config.backend)
     try:
+        progress(f"backend {backend.name}: {backend.why}")
+        _check_capabilities(config, backend)
+        if model.dtype != config.dtype:
+            raise Unsupported([f"dtype={config.dtype!r}, but {model.name} was loaded in {model.dtype!r}: ask for that"])
         return _assemble(config, backend, model, progress)
     except BaseException:
         backend.close()
@@ -97,7 +101,7 @@ def _assemble(config: EngineConfig, backend: Backend, model: LoadedModel, progre
         max_num_seqs=config.max_num_seqs,
         max_model_len=max_model_len,
         pool_tokens=num_blocks * block_size,
-        chunked_prefill=config.enable_chunked_prefill,
+        chunked_prefill=config.enable_chunked_prefill and splits_prompts(config.policy),
     )
     costs = MeasuredCosts(_seconds_per_block(kv_memory, min(config.num_host_blocks, num_blocks)))
     kv = make_kv(num_blocks, block_size, config.num_host_blocks, config.enable_prefix_caching)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from baseboard.contract import DType, Unsupported
-from baseboard.scheduler.policy import PREEMPTIONS, RANKS
+from baseboard.scheduler.policy import POLICIES, PREEMPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class EngineConfig:
         problems = [
             *self._whole_numbers(),
             *self._choice("dtype", get_args(DType)),
-            *self._choice("policy", RANKS),
+            *self._choice("policy", POLICIES),
             *self._choice("preemption", PREEMPTIONS),
         ]
         fraction = self.memory_fraction

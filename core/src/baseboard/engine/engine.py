@@ -99,7 +99,7 @@ class Engine:
     def step(self) -> StepOutput:
         """Run one step. Whatever a backend or a model raises ends only the requests of that step.
 
-        Raises ``BackendFault`` when the device is lost: every request has ended with an error then.
+        A lost device (``BackendFault``) ends every request with an error; from then on ``add`` raises.
         """
         plan = self._scheduler.schedule()
         began = self._parts.clock()
@@ -108,7 +108,10 @@ class Engine:
             outcome = self._scheduler.commit(result)
         except BackendFault as fault:
             return self._lose_device(str(fault))
-        except ContractError:
+        except (ContractError, KeyboardInterrupt, SystemExit):
+            # Not a matter of the step's requests. But a plan may not stay without a result, or it gets the next one's.
+            if self._scheduler.num_in_flight:
+                self._fail_step("the step was interrupted")
             raise
         except Exception as failure:
             return self._fail_step(f"{type(failure).__name__}: {failure}")
@@ -171,8 +174,8 @@ class Engine:
         for row, logprobs in outcome.result.logprobs.items():
             if logprobs.prompt and (generation := self._generation_of.get(plan.ids[row])):
                 generation.take_prompt(plan.starts[row], logprobs.prompt)
-        for request, row in zip(outcome.requests, outcome.rows, strict=True):
-            self._take_token(request, outcome.result.logprobs.get(row), output)
+        for request, token, row in zip(outcome.requests, outcome.tokens, outcome.rows, strict=True):
+            self._take_token(request, token, outcome.result.logprobs.get(row), output)
         for request in outcome.finished:
             if request.finish_reason == "error":
                 self._end(self._owner[request.id], output)
@@ -180,11 +183,11 @@ class Engine:
         self._close_finished(list(touched.values()), output)
         return output
 
-    def _take_token(self, request: Request, logprobs: RowLogprobs | None, output: StepOutput) -> None:
+    def _take_token(self, request: Request, token: int, logprobs: RowLogprobs | None, output: StepOutput) -> None:
         sample = self._owner[request.id]
         # A row with several samples lists them in sample order; any other row has one.
         at = sample.index if logprobs is not None and len(logprobs.sampled) > 1 else 0
-        text = sample.take(request.tokens[-1], logprobs.sampled[at : at + 1] if logprobs else ())
+        text = sample.take(token, logprobs.sampled[at : at + 1] if logprobs else ())
         if sample.stop is not None:
             self._scheduler.finish(request, Event.STOP)
         output.deltas.append(TextDelta(self._generation_of[request.id].id, sample.index, text, sample.finish_reason))
@@ -193,7 +196,8 @@ class Engine:
         """A request was ended by something other than a token of its own."""
         text = sample.end()
         generation = self._generation_of[sample.request.id]
-        output.deltas.append(TextDelta(generation.id, sample.index, text, sample.finish_reason))
+        error = sample.request.error
+        output.deltas.append(TextDelta(generation.id, sample.index, text, sample.finish_reason, error))
 
     def _close_finished(self, generations: Sequence[Generation], output: StepOutput) -> None:
         for generation in generations:

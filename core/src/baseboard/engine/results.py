@@ -48,6 +48,7 @@ class TextDelta:
     index: int
     text: str
     finish_reason: FinishReason | None
+    error: str | None = None  #: why ``finish_reason`` is ``"error"``
 
 
 def by_token(position: TokenLogprobs) -> LogprobsAt:

@@ -66,7 +66,9 @@ class KVCacheManager:
         shared = source.blocks[: self.blocks_for(computed)]
         for block in shared:
             self.pool.acquire(block)
-        self._tables[child] = BlockTable(source.keys.copy(), shared, num_published=source.num_published)
+        self._tables[child] = BlockTable(
+            source.keys.copy(), shared, num_published=source.num_published, outdated=source.outdated
+        )
 
     def release(self, owner: str) -> None:
         """Give all blocks back, device and host; the sequence stays known and may start over."""
@@ -76,11 +78,16 @@ class KVCacheManager:
         table.blocks.clear()
         table.host_blocks.clear()
         table.num_published = 0
+        table.outdated = False
 
     def close(self, owner: str) -> None:
         """Give all blocks back and forget the sequence."""
         self.release(owner)
         del self._tables[owner]
+
+    def rename(self, owner: str, to: str) -> None:
+        """The same blocks under another name: their owner has ended, somebody else still reads them."""
+        self._tables[to] = self._tables.pop(owner)
 
     # --- room -------------------------------------------------------------------------------------------------
 
@@ -117,7 +124,8 @@ class KVCacheManager:
         blocks = table.blocks
         first = computed // self.block_size
         fresh = max(self.blocks_for(computed + count) - len(blocks), 0)
-        shared = first < len(blocks) and self.pool.refs(blocks[first]) > 1
+        begun = first < len(blocks)
+        shared = begun and self.pool.refs(blocks[first]) > 1
         if fresh + shared > self.pool.num_free:
             return None
         begin = len(blocks)
@@ -125,6 +133,9 @@ class KVCacheManager:
         if shared:
             begin = first
             copy = self._unshare(owner, table, first)
+        elif begun and self.index.holds(blocks[first]):
+            # A holder that ran ahead filled and published it before it left: this one goes on with other tokens.
+            self.index.forget(blocks[first])
         blocks.extend(self.pool.allocate(fresh))
         return Extension(begin, tuple(blocks[begin:]), copy, len(blocks) * self.block_size)
 
@@ -132,6 +143,8 @@ class KVCacheManager:
         """Tell the index of full blocks among the first ``computed`` tokens; returns when to call again."""
         table = self._tables[owner]
         full = self.index.full_blocks(computed, self.block_size)
+        if table.outdated:
+            return sys.maxsize
         if full > table.num_published:
             table.keys.extend(tokens, full)
             for at in range(table.num_published, full):
@@ -180,8 +193,12 @@ class KVCacheManager:
     def reset_index(self) -> tuple[int, ...]:
         """Forget every cached prefix; returns the blocks that were kept for their content and nobody holds.
 
-        Blocks in use stay with their holders and are not published again.
+        Blocks in use stay with their holders, which publish nothing any more until they start over.
         """
+        for table in self._tables.values():
+            if table.blocks or table.host_blocks:
+                table.num_published = 0
+                table.outdated = True
         self.index.clear()
         return self.pool.forget_contents()
 

@@ -48,10 +48,6 @@ class BlockPool:
         return len(self._plain) + len(self._cached)
 
     @property
-    def num_cached_free(self) -> int:
-        return len(self._cached)
-
-    @property
     def free_list(self) -> list[int]:
         """Free blocks, next to be taken first."""
         return [*self._plain, *self._cached]

@@ -15,3 +15,4 @@ class BlockTable:
     blocks: list[int] = field(default_factory=list[int])
     host_blocks: list[int] = field(default_factory=list[int])  #: while swapped out, instead of ``blocks``
     num_published: int = 0  #: leading blocks that the prefix index has been told of
+    outdated: bool = False  #: older than the last reset of the index, which hears of it no more

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from baseboard.contract.sampling import SamplingParams
+from baseboard.request.constraint import TokenConstraint
 from baseboard.request.status import Event, FinishReason, Status, transition
 
 #: What requests are ordered by, smallest first.
@@ -26,6 +27,8 @@ class RequestSpec:
     arrival: int = 0  #: number of requests submitted before
     namespace: bytes = b""  #: prefix blocks are shared within a namespace only
     sample_index: int = 0  #: which of ``params.n`` samples
+    arrived_at: float = 0.0  #: seconds of the injected clock
+    adapter: str | None = None  #: LoRA adapter; None is the base model
 
 
 class Request:
@@ -42,9 +45,12 @@ class Request:
     """
 
     __slots__ = (
+        "__weakref__",
         "_status",
         "capacity",
         "computed",
+        "constraint",
+        "drafts",
         "epoch",
         "error",
         "max_total",
@@ -60,6 +66,7 @@ class Request:
         "stop_ids",
         "stop_reason",
         "tokens",
+        "verifying",
         "width",
     )
 
@@ -79,12 +86,18 @@ class Request:
         self.capacity = 0
         #: number of computed tokens at which the next full block is to be published
         self.publish_at = 0
-        #: results of steps planned in an earlier epoch are stale
+        #: which stay in the executor this is; see :meth:`awaits` for results of an earlier one
         self.epoch = 0
         #: whether the executor holds this row
         self.resident = False
         #: sequences this request stands for: ``n`` until its samples are forked, then 1
         self.width = 1
+        #: guesses at what follows ``tokens``, to be computed beside the last of them
+        self.drafts: tuple[int, ...] = ()
+        #: how many drafts the row under way verifies
+        self.verifying = 0
+        #: what the next token may be, where the text is constrained
+        self.constraint: TokenConstraint | None = None
         self.num_cached = 0  #: prompt tokens found in the prefix cache at first admission
         self.num_preemptions = 0
         self.stop_reason: int | None = None  #: the stop id that ended it
@@ -118,12 +131,12 @@ class Request:
     def target(self) -> int:
         """Tokens to have computed once all that is known and promised is caught up with.
 
-        The last token of a request is never computed: nothing would be sampled from it. A request that waits for
-        its first ``n`` samples has to be forked before any of them goes on.
+        The last token of a request is never computed: nothing would be sampled from it. A request cannot be planned
+        ahead of a result that it depends on: of its first ``n`` samples, of drafts, of a constrained token.
         """
-        if self.promised and self.width > 1:
+        if self.promised and (self.width > 1 or self.verifying or self.constraint is not None):
             return self.computed
-        return min(len(self.tokens) + self.promised, self.max_total - 1)
+        return min(len(self.tokens) + self.promised + len(self.drafts), self.max_total - 1)
 
     def on(self, event: Event) -> None:
         """Change the status. Raises ``IllegalTransition`` for an event the state does not know."""
@@ -137,10 +150,24 @@ class Request:
         self.leave_executor()
 
     def leave_executor(self) -> None:
-        """The executor forgets the row; what is under way for it is stale."""
+        """The executor forgets the row; nothing that is under way for it is counted on any more."""
         self.promised = 0
+        self.drafts = ()
+        self.verifying = 0
         self.epoch += 1
         self.resident = False
+
+    def disown(self) -> None:
+        """Nothing that is under way is to be accepted."""
+        self.epoch += 1
+
+    def awaits(self, epoch: int, num_tokens: int) -> bool:
+        """Whether a result of an earlier epoch is still good: what was sampled after ``num_tokens`` tokens.
+
+        It is when the request was preempted once since and has not come back: it would sample the same token then.
+        """
+        waits = not self.finished and not self.resident
+        return waits and self.epoch == epoch + 1 and len(self.tokens) == num_tokens
 
     def __repr__(self) -> str:
         return f"<Request {self.id!r} {self._status.value} {self.computed}/{len(self.tokens)} tokens>"

@@ -9,17 +9,21 @@ from typing import Final, Literal, TypeAlias
 
 from baseboard.contract.errors import BaseboardError
 
-FinishReason: TypeAlias = Literal["stop", "length", "abort", "error"]
+FinishReason: TypeAlias = Literal["stop", "length", "abort", "error", "repetition"]
 
 
 class Status(str, Enum):
     WAITING = "waiting"  #: holds no KV, has not started
+    WAITING_FOR_GRAMMAR = "waiting_for_grammar"  #: may not start before its grammar is compiled
+    WAITING_FOR_REMOTE_KV = "waiting_for_remote_kv"  #: holds the blocks that its keys and values are sent to
+    LOADED = "loaded"  #: they have landed; waits for its turn
     RUNNING = "running"  #: holds device blocks, may be given tokens in any step
     PREEMPTED = "preempted"  #: gave its blocks back, will compute its tokens again
     SWAPPED = "swapped"  #: its KV lies in the host pool
     STOPPED = "stopped"  #: finished by a stop token or text
     LENGTH_CAPPED = "length_capped"  #: finished by ``max_tokens``, the model's length or the pool's size
     ABORTED = "aborted"
+    REPETITION = "repetition"  #: finished for going round in circles
     FAILED = "failed"
 
     @property
@@ -40,6 +44,11 @@ class Event(str, Enum):
     REACH_LIMIT = "reach_limit"
     ABORT = "abort"
     FAIL = "fail"
+    REPEAT = "repeat"
+    AWAIT_GRAMMAR = "await_grammar"
+    GRAMMAR_READY = "grammar_ready"
+    AWAIT_REMOTE_KV = "await_remote_kv"
+    REMOTE_KV_LANDED = "remote_kv_landed"
 
 
 FINISH_REASONS: Final[Mapping[Status, FinishReason]] = MappingProxyType(
@@ -48,6 +57,7 @@ FINISH_REASONS: Final[Mapping[Status, FinishReason]] = MappingProxyType(
         Status.LENGTH_CAPPED: "length",
         Status.ABORTED: "abort",
         Status.FAILED: "error",
+        Status.REPETITION: "repetition",
     }
 )
 
@@ -56,12 +66,21 @@ _ENDS: Final = {
     Event.REACH_LIMIT: Status.LENGTH_CAPPED,
     Event.ABORT: Status.ABORTED,
     Event.FAIL: Status.FAILED,
+    Event.REPEAT: Status.REPETITION,
 }
-_LIVE: Final = (Status.WAITING, Status.RUNNING, Status.PREEMPTED, Status.SWAPPED)
+_LIVE: Final = tuple(status for status in Status if not status.finished)
 
 #: event x status -> status. A pair that is not here must not happen.
 TRANSITIONS: Final[Mapping[tuple[Event, Status], Status]] = MappingProxyType(
     {
+        (Event.AWAIT_GRAMMAR, Status.WAITING): Status.WAITING_FOR_GRAMMAR,
+        (Event.GRAMMAR_READY, Status.WAITING_FOR_GRAMMAR): Status.WAITING,
+        (Event.AWAIT_REMOTE_KV, Status.WAITING): Status.WAITING_FOR_REMOTE_KV,
+        (Event.AWAIT_REMOTE_KV, Status.PREEMPTED): Status.WAITING_FOR_REMOTE_KV,
+        (Event.REMOTE_KV_LANDED, Status.WAITING_FOR_REMOTE_KV): Status.LOADED,
+        (Event.PREEMPT, Status.WAITING_FOR_REMOTE_KV): Status.PREEMPTED,
+        (Event.PREEMPT, Status.LOADED): Status.PREEMPTED,
+        (Event.ADMIT, Status.LOADED): Status.RUNNING,
         (Event.ADMIT, Status.WAITING): Status.RUNNING,
         (Event.ADMIT, Status.PREEMPTED): Status.RUNNING,
         (Event.PREEMPT, Status.RUNNING): Status.PREEMPTED,

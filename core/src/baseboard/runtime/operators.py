@@ -46,7 +46,7 @@ def use_operators(hook: BackendHooks, model: nn.Module) -> Replaced:
         weight = cast("torch.Tensor", module.weight)
         if kernel is not None and _is_textbook(module, weight, kind):
             _check(kernel, weight, kind)
-            module.forward = _Norm(kernel, weight, kind.eps)
+            module.forward = _Norm(kernel, weight)
             count += 1
     return Replaced({"rms_norm": count})
 
@@ -64,15 +64,14 @@ class _NormKind:
 class _Norm:
     """Takes the place of a module's ``forward``."""
 
-    __slots__ = ("_eps", "_kernel", "_weight")
+    __slots__ = ("_kernel", "_weight")
 
-    def __init__(self, kernel: Callable[..., torch.Tensor], weight: torch.Tensor, eps: float) -> None:
+    def __init__(self, kernel: Callable[..., torch.Tensor], weight: torch.Tensor) -> None:
         self._kernel = kernel
         self._weight = weight
-        self._eps = eps
 
     def __call__(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self._kernel(hidden_states, self._weight, self._eps)
+        return self._kernel(hidden_states, self._weight)
 
 
 def _restore(module: nn.Module) -> None:
@@ -121,8 +120,11 @@ def _check(kernel: OperatorKernel, weight: torch.Tensor, kind: _NormKind) -> Non
     import torch
 
     rows = _trial(weight)
-    with torch.inference_mode():
-        found = kernel(rows.clone(), weight, kind.eps)
+    try:
+        with torch.inference_mode():
+            found = kernel(rows.clone(), weight)
+    except Exception as error:  # a plugin's own code: whatever it raises, the operator cannot be used
+        raise ContractError(f"the backend's operator rms_norm fails for {kind}: {error!r}") from error
     off = _distance(found, _textbook(rows, weight, kind.eps))
     if not off <= _TOLERANCE[kind.dtype]:
         raise ContractError(f"the backend's operator rms_norm is off by {off:.2e} of the largest value for {kind}")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from baseboard.contract.errors import RequestRejected
@@ -13,6 +15,7 @@ from baseboard.request.status import Event, Status
 from baseboard.scheduler.preemption import Preemption, Recompute
 from baseboard.scheduler.queue import RankedQueue
 from baseboard.scheduler.ranks import Rank
+from baseboard.scheduler.sources import PrefixSource
 from baseboard.scheduler.stats import SchedulerStats
 
 
@@ -32,23 +35,30 @@ class MovedOut:
 class Book:
     """Owner of requests and queues; each unfinished request is in exactly one, and it matches its status."""
 
-    def __init__(self, kv: KVCacheManager, rank: Rank) -> None:
+    def __init__(self, kv: KVCacheManager, rank: Rank, sources: tuple[PrefixSource, ...] = ()) -> None:
+        self._sources: Final = sources
+        self._sending: Final[dict[Request, str]] = {}  # finished, but their blocks are still read
         self.kv: Final = kv
         self.stats: Final = SchedulerStats()
         self.waiting: Final = RankedQueue()  # WAITING and PREEMPTED
         self.swapped: Final = RankedQueue()
+        self.loaded: Final = RankedQueue()  # hold blocks with keys and values that came from outside
+        self.parked: Final = RankedQueue()  # wait for something outside; nobody looks at them in a step
         self.running: Final = RankedQueue()
         self._rank: Final = rank
         self._requests: Final[dict[str, Request]] = {}
         self._reserved: Final[set[str]] = set()  # ids of samples that are still to be forked
         self._queue_of: Final = {
             Status.WAITING: self.waiting,
+            Status.WAITING_FOR_GRAMMAR: self.parked,
+            Status.WAITING_FOR_REMOTE_KV: self.parked,
+            Status.LOADED: self.loaded,
             Status.PREEMPTED: self.waiting,
             Status.SWAPPED: self.swapped,
             Status.RUNNING: self.running,
         }
         self._retired: list[str] = []
-        self._moved_out = MovedOut((), ())
+        self._moving: Final[dict[Request, tuple[BlockPair, ...]]] = {}  # swapped out, to go with the next plan
         self._to_wipe: list[int] = []
 
     def __len__(self) -> int:
@@ -80,26 +90,56 @@ class Book:
         self.stats.num_requests += 1
         return request
 
+    def move(self, request: Request, event: Event) -> None:
+        """Change a request's status, and its queue with it."""
+        self._queue_of[request.status].remove(request)
+        request.on(event)
+        self._queue_of[request.status].add(request)
+
     def match(self, request: Request) -> PrefixHit:
         """What the prefix cache has of a request; nothing for one whose prompt positions all need logits."""
         if request.spec.params.prompt_logprobs is not None and not request.num_outputs:
             return PrefixHit((), 0)
         return self.kv.match(request.id, request.tokens)
 
-    def admit(self, request: Request, hit: PrefixHit) -> None:
-        """From waiting to running, beginning after the tokens of ``hit``."""
+    def admit(self, request: Request, hit: PrefixHit, num_outside: int = 0) -> None:
+        """From waiting to running, beginning after the tokens of ``hit`` and ``num_outside`` more to be fetched."""
+        self._count_admission(request, hit.num_tokens + num_outside)
+        self.kv.admit(request.id, hit)
+        request.computed = hit.num_tokens + num_outside
+        self.move(request, Event.ADMIT)
+
+    def await_remote(self, request: Request, hit: PrefixHit, num_outside: int) -> None:
+        """From waiting to parked, with blocks for what is sent from outside."""
+        self._count_admission(request, hit.num_tokens + num_outside)
+        self.kv.admit(request.id, hit)
+        extension = self.kv.extend(request.id, hit.num_tokens, num_outside)
+        assert extension is not None, "fits() said there was room"
+        request.computed = hit.num_tokens
+        self.move(request, Event.AWAIT_REMOTE_KV)
+
+    def give_up_blocks(self, request: Request) -> None:
+        """A request that holds blocks while it waits computes all its tokens itself."""
+        self._queue_of[request.status].remove(request)
+        Recompute().preempt(request, self.kv)
+        self.waiting.add(request)
+
+    def lose_tokens(self, request: Request, num_good: int) -> None:
+        """Of a running request only the first ``num_good`` tokens are in the cache: it goes on from there."""
+        self._retire(request)
+        request.leave_executor()
+        request.computed = num_good
+        request.capacity = 0
+        self.stats.num_recomputed_tokens += len(request.tokens) - num_good
+
+    def _count_admission(self, request: Request, num_cached: int) -> None:
         if request.status is Status.WAITING:
-            request.num_cached = hit.num_tokens
+            request.num_cached = num_cached
             self.stats.num_prompt_tokens += request.num_prompt
             self.stats.prefix_queries += request.num_prompt
-            self.stats.prefix_hits += hit.num_tokens
+            self.stats.prefix_hits += num_cached
         else:
-            self.stats.num_recomputed_tokens += len(request.tokens) - hit.num_tokens
-        self.kv.admit(request.id, hit)
-        request.computed = hit.num_tokens
-        self.waiting.remove(request)
-        request.on(Event.ADMIT)
-        self.running.add(request)
+            self.stats.num_recomputed_tokens += len(request.tokens) - num_cached
 
     def swap_in(self, request: Request) -> tuple[BlockPair, ...] | None:
         """From swapped to running: (host, device) pairs; None, and no change, where there is no room."""
@@ -125,19 +165,20 @@ class Book:
         """The same on somebody's order: what is to be moved goes with the next plan."""
         pairs = self.preempt(request, preemption)
         if pairs:
-            before = self._moved_out
-            self._moved_out = MovedOut(before.pairs + pairs, (*before.requests, request))
+            self._moving[request] = pairs
 
     def fork(self, parent: Request, spec: RequestSpec, computed: int) -> Request:
         """A copy of ``parent`` that goes its own way under ``spec``.
 
-        Where the parent runs, its blocks of the first ``computed`` tokens are shared.
+        Where the parent runs, its blocks of the first ``computed`` tokens are shared; with nothing to share the copy
+        waits for its turn.
         """
         child = Request(spec, self._rank.key(spec), parent.tokens)
         child.num_cached = parent.num_cached
+        child.constraint = parent.constraint.copy() if parent.constraint is not None else None
         self._reserved.discard(spec.id)
         self._requests[spec.id] = child
-        if parent.status is Status.RUNNING:
+        if parent.status is Status.RUNNING and computed:
             self.kv.fork(parent.id, spec.id, computed)
             child.computed = computed
             child.publish_at = parent.publish_at
@@ -155,14 +196,30 @@ class Book:
         """End a request in whatever state: its blocks come back at once."""
         self._queue_of[request.status].remove(request)
         self._retire(request)
+        self._moving.pop(request, None)
         request.on(event)
         request.leave_executor()
         request.capacity = 0
-        self.kv.close(request.id)
+        self._close_blocks(request)
         del self._requests[request.id]
         for index in range(1, request.width):
             self._reserved.discard(sample_id(request.id, index))
         self.stats.num_finished += 1
+
+    def _close_blocks(self, request: Request) -> None:
+        for source in self._sources:
+            source.cancel(request)
+        if any(source.keeps(request) for source in self._sources):
+            self._sending[request] = f"{request.id} (sending {len(self._sending)})"
+            self.kv.rename(request.id, self._sending[request])
+        else:
+            self.kv.close(request.id)
+
+    def sent(self, request: Request) -> None:
+        """Nobody reads the blocks of this finished request any more."""
+        owner = self._sending.pop(request, None)
+        if owner is not None:
+            self.kv.close(owner)
 
     def take_retired(self) -> tuple[str, ...]:
         """Rows that the executor may forget, since the last call."""
@@ -172,13 +229,20 @@ class Book:
 
     def take_moved_out(self) -> MovedOut:
         """What preemptions between steps have to move, since the last call."""
-        moved = self._moved_out
-        self._moved_out = MovedOut((), ())
+        moved = MovedOut(tuple(chain.from_iterable(self._moving.values())), tuple(self._moving))
+        self._moving.clear()
         return moved
 
     def reset_prefix_cache(self) -> None:
         """Forget every cached prefix, and have the next plan wipe what nobody holds."""
-        self._to_wipe.extend(self.kv.reset_index())
+        # What is yet to be moved to the host belongs to a live request.
+        moving = {pair.source for pairs in self._moving.values() for pair in pairs}
+        self._to_wipe.extend(block for block in self.kv.reset_index() if block not in moving)
+
+    def wipe_again(self, blocks: Iterable[int]) -> None:
+        """The plan that was to wipe these came to nothing; what has found a new use meanwhile is left alone."""
+        kv = self.kv
+        self._to_wipe.extend(b for b in blocks if not kv.pool.refs(b) and not kv.index.holds(b))
 
     def take_to_wipe(self) -> tuple[int, ...]:
         """Device blocks to be zeroed before anything is written to them, since the last call."""
@@ -186,21 +250,27 @@ class Book:
         self._to_wipe = []
         return to_wipe
 
-    def lose_swapped(self, request: Request) -> None:
-        """What lies in the host pool for a swapped request is not to be trusted: let it compute its tokens again."""
-        self.swapped.remove(request)
-        Recompute().preempt(request, self.kv)
-        self.waiting.add(request)
+    def distrust(self, request: Request) -> None:
+        """Nothing computed for a request is to be trusted: let it compute its tokens again."""
+        request.disown()
+        if request.status in {Status.RUNNING, Status.SWAPPED}:
+            self._queue_of[request.status].remove(request)
+            self._retire(request)
+            self._moving.pop(request, None)
+            Recompute().preempt(request, self.kv)
+            self.waiting.add(request)
 
     def check(self) -> None:
         """Raise ``AssertionError`` on any broken invariant."""
-        queued = [*self.waiting, *self.swapped, *self.running]
+        queued = [*self.waiting, *self.parked, *self.loaded, *self.swapped, *self.running]
         assert sorted(r.id for r in queued) == sorted(self._requests), "a request is in no queue, or in two"
         for request in queued:
             queue = self._queue_of[request.status]
             assert request in list(queue), f"{request!r} stands in the wrong queue"
-            assert 0 <= request.computed <= len(request.tokens) + request.promised
-        for queue in (self.waiting, self.swapped, self.running):
+            assert 0 <= request.computed <= len(request.tokens) + request.promised + request.verifying
+            room = len(self.kv.held(request.id)) * self.kv.block_size
+            assert request.capacity <= room, f"{request!r} counts on room for {request.capacity} tokens and has {room}"
+        for queue in (self.waiting, self.parked, self.loaded, self.swapped, self.running):
             ranks = [request.rank for request in queue]
             assert ranks == sorted(set(ranks)), f"ranks out of order or repeated: {ranks}"
         self.kv.check()

@@ -7,10 +7,12 @@ from typing import Final
 
 from baseboard.contract.errors import ContractError
 from baseboard.contract.plan import StepResult
+from baseboard.request.constraint import TokenConstraint
 from baseboard.request.request import Request
-from baseboard.request.status import Event, Status
+from baseboard.request.status import Event
 from baseboard.scheduler.book import Book, sample_id
 from baseboard.scheduler.inflight import InFlight
+from baseboard.scheduler.stop import StopRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +23,11 @@ class Fork:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a step brought, in columns: ``requests[i]`` gained its last ``counts[i]`` tokens, from row ``rows[i]``."""
+    """What a step brought, in columns: ``requests[i]`` gained ``tokens[i]``, from row ``rows[i]`` of the plan."""
 
     result: StepResult
     requests: list[Request] = field(default_factory=list[Request])
+    tokens: list[int] = field(default_factory=list[int])
     rows: list[int] = field(default_factory=list[int])
     forks: list[Fork] = field(default_factory=list[Fork])
     finished: list[Request] = field(default_factory=list[Request])
@@ -33,8 +36,9 @@ class Outcome:
 class Committer:
     """Appends sampled tokens, publishes blocks that are now full, ends what has reached its end."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: Book, stops: tuple[StopRule, ...]) -> None:
         self._book: Final = book
+        self._stops: Final = stops
 
     def commit(self, flight: InFlight, result: StepResult) -> Outcome:
         """Raises ``ContractError`` when the result is not one of this plan."""
@@ -45,20 +49,36 @@ class Committer:
                 f"but step {plan.step} has {len(plan.ids)}"
             )
         outcome = Outcome(result)
-        stats = self._book.stats
-        rows = zip(flight.requests, flight.epochs, plan.starts, plan.counts, plan.samples, result.sampled, strict=True)
-        for row, (request, epoch, start, count, samples, sampled) in enumerate(rows):
-            if request.epoch != epoch:
-                stats.num_stale_results += samples
-                continue
+        for row, request in enumerate(flight.requests):
             if row in result.failed:
-                self._fail(request, result.failed[row], outcome)
-                continue
-            if start + count >= request.publish_at:
-                request.publish_at = self._book.kv.publish(request.id, request.tokens, start + count)
-            if samples:
-                self._append(request, row, sampled, outcome)
+                self._fail(request, flight.epochs[row], result.failed[row], outcome)
+            elif row in result.lost:
+                self._lose(request, flight.epochs[row], result.lost[row])
+            elif self._landed(flight, row, result.sampled[row]) and plan.samples[row]:
+                self._append(request, row, result.sampled[row], outcome)
+                if row in result.drafts:
+                    self._propose(request, result.drafts[row])
         return outcome
+
+    def _landed(self, flight: InFlight, row: int, sampled: tuple[int, ...]) -> bool:
+        """The row's tokens are in the cache; whether what was sampled from them is to be appended."""
+        plan, request = flight.plan, flight.requests[row]
+        end, samples = plan.starts[row] + plan.counts[row], plan.samples[row]
+        if request.epoch != flight.epochs[row]:
+            good = request.awaits(flight.epochs[row], end)
+            self._book.stats.num_stale_results += 0 if good else samples
+            return good
+        if request.verifying:
+            self._verified(request, end, plan.drafts[request.id], sampled)
+        elif end >= request.publish_at:
+            request.publish_at = self._book.kv.publish(request.id, request.tokens, end)
+        request.promised -= samples > 0
+        return True
+
+    def _lose(self, request: Request, epoch: int, num_good: int) -> None:
+        """What was to be loaded for a row is missing from token ``num_good`` on, so nothing was computed."""
+        if request.epoch == epoch:
+            self._book.lose_tokens(request, num_good)
 
     def fail(self, flight: InFlight, reason: str) -> list[Request]:
         """A whole step came to nothing: its requests end with an error, nothing of it is published."""
@@ -66,18 +86,46 @@ class Committer:
         for request in failed:
             request.error = reason
             self._book.finish(request, Event.FAIL)
-        for request in flight.swapped_out:
-            if request.status is Status.SWAPPED:
-                self._book.lose_swapped(request)
+        # Others may have been moved, by this step or by one planned after it, with what it was to compute.
+        for request in (*flight.requests, *flight.swapped_out):
+            self._book.distrust(request)
+        self._book.wipe_again(flight.plan.zeroes)
         return failed
 
+    def _verified(self, request: Request, end: int, drafts: tuple[int, ...], sampled: tuple[int, ...]) -> None:
+        """Some of a row's drafts were right: what was computed for the others does not count."""
+        right = len(sampled) - 1
+        if not 0 <= right <= len(drafts) or sampled[:right] != drafts[:right]:
+            raise ContractError(f"request {request.id!r} was to verify {drafts} and got {sampled}")
+        stats = self._book.stats
+        stats.num_drafts += len(drafts)
+        stats.num_drafts_accepted += right
+        request.computed -= len(drafts) - right
+        request.verifying = 0
+        end -= len(drafts) - right
+        if end >= request.publish_at:
+            # Published under the tokens that were accepted, before any of them may end the request.
+            tokens = [*request.tokens, *sampled]
+            request.publish_at = self._book.kv.publish(request.id, tokens, end)
+
+    def _propose(self, request: Request, drafts: tuple[int, ...]) -> None:
+        """Take guesses for the next step, as far as the request's constraint allows them."""
+        if request.promised or not request.resident:  # planned ahead without them, or preempted or ended meanwhile
+            return
+        if request.constraint is not None:
+            drafts = _legal(request.constraint, drafts)
+        request.drafts = drafts
+
     def _append(self, request: Request, row: int, sampled: tuple[int, ...], outcome: Outcome) -> None:
-        if len(sampled) != request.width:
-            raise ContractError(f"request {request.id!r} was to get {request.width} tokens and got {len(sampled)}")
-        request.promised -= 1
         if request.width > 1:
+            if len(sampled) != request.width:
+                raise ContractError(f"request {request.id!r} was to get {request.width} tokens and got {len(sampled)}")
             self._fork(request, row, sampled, outcome)
-        self._take(request, row, sampled[0], outcome)
+            sampled = sampled[:1]
+        for token in sampled:
+            self._take(request, row, token, outcome)
+            if request.finished:
+                return
 
     def _fork(self, request: Request, row: int, sampled: tuple[int, ...], outcome: Outcome) -> None:
         """The prompt is computed: from here on each sample is a request of its own."""
@@ -94,20 +142,52 @@ class Committer:
 
     def _take(self, request: Request, row: int, token: int, outcome: Outcome) -> None:
         tokens = request.tokens
+        if request.constraint is not None and token not in request.constraint.allowed(()):
+            request.error = f"token {token} was sampled, which the request's grammar does not allow"
+            self._end(request, Event.FAIL, outcome)
+            return
         tokens.append(token)
         self._book.stats.num_generated_tokens += 1
         outcome.requests.append(request)
         outcome.rows.append(row)
+        outcome.tokens.append(token)
         if token in request.stop_ids and len(tokens) > request.stop_from:
             request.stop_reason = token
             self._end(request, Event.STOP, outcome)
+        elif request.constraint is not None and self._completed(request.constraint, token):
+            self._end(request, Event.STOP, outcome)
         elif len(tokens) >= request.max_total:
             self._end(request, Event.REACH_LIMIT, outcome)
+        elif self._stops:
+            self._apply_stop_rules(request, outcome)
 
-    def _fail(self, request: Request, reason: str, outcome: Outcome) -> None:
-        request.error = reason
-        self._end(request, Event.FAIL, outcome)
+    def _completed(self, constraint: TokenConstraint, token: int) -> bool:
+        """Advance; whether nothing may follow."""
+        constraint.advance(token)
+        return not constraint.allowed(())
+
+    def _apply_stop_rules(self, request: Request, outcome: Outcome) -> None:
+        for stop in self._stops:
+            event = stop.check(request)
+            if event is not None:
+                self._end(request, event, outcome)
+                return
+
+    def _fail(self, request: Request, epoch: int, reason: str, outcome: Outcome) -> None:
+        if request.epoch == epoch:
+            request.error = reason
+            self._end(request, Event.FAIL, outcome)
+        else:
+            self._book.distrust(request)
 
     def _end(self, request: Request, event: Event, outcome: Outcome) -> None:
         self._book.finish(request, event)
         outcome.finished.append(request)
+
+
+def _legal(constraint: TokenConstraint, drafts: tuple[int, ...]) -> tuple[int, ...]:
+    """The drafts up to the first that is not allowed, or after which the text would have to end."""
+    for at, token in enumerate(drafts):
+        if token not in constraint.allowed(drafts[:at]) or not constraint.allowed(drafts[: at + 1]):
+            return drafts[:at]
+    return drafts

@@ -12,23 +12,43 @@ class SchedulerConfig:
     """Limits of a step and of a request; ``ValueError`` for numbers that leave nothing to schedule."""
 
     max_num_batched_tokens: int  #: tokens computed in one step
-    max_num_seqs: int  #: requests running at once
+    max_num_seqs: int  #: rows that the executor holds
     max_model_len: int  #: tokens of a request, prompt and outputs
     pool_tokens: int  #: tokens that the whole device pool holds
     chunked_prefill: bool = True
+    max_num_active_seqs: int | None = None  #: requests running at once, where that is to be fewer
+    max_num_scheduled_tokens: int | None = None  #: tokens given out in one step, where that is to be fewer
 
     def __post_init__(self) -> None:
-        for name in ("max_num_batched_tokens", "max_num_seqs", "pool_tokens"):
-            if getattr(self, name) < 1:
+        for name in (
+            "max_num_batched_tokens",
+            "max_num_seqs",
+            "pool_tokens",
+            "max_num_active_seqs",
+            "max_num_scheduled_tokens",
+        ):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.max_model_len < 2:
             raise ValueError(f"max_model_len={self.max_model_len} must be at least 2: one token in, one out")
 
     @property
+    def max_running(self) -> int:
+        """Requests that may run at once."""
+        active = self.max_num_active_seqs
+        return self.max_num_seqs if active is None else min(active, self.max_num_seqs)
+
+    @property
+    def scheduled_tokens(self) -> int:
+        """Tokens that one step may give out."""
+        own = self.max_num_scheduled_tokens
+        return self.max_num_batched_tokens if own is None else min(own, self.max_num_batched_tokens)
+
+    @property
     def max_prompt(self) -> int:
         """The longest prompt that can be served."""
         longest = min(self.max_model_len - 1, self.pool_tokens)
-        return longest if self.chunked_prefill else min(longest, self.max_num_batched_tokens)
+        return longest if self.chunked_prefill else min(longest, self.scheduled_tokens)
 
     def max_total(self, num_prompt: int, max_tokens: int | None) -> int:
         """Tokens at which a request ends: the last one's keys and values are never needed."""
@@ -39,8 +59,9 @@ class SchedulerConfig:
         """Raise ``RequestRejected`` for what can never run, naming the limit and the way out."""
         if num_prompt < 1:
             raise RequestRejected("the prompt is empty: give at least one token")
-        if n > self.max_num_seqs:
-            raise RequestRejected(f"n={n} samples need as many places, but max_num_seqs={self.max_num_seqs}; raise it")
+        if n > self.max_running:
+            name = "max_num_seqs" if self.max_running == self.max_num_seqs else "max_num_active_seqs"
+            raise RequestRejected(f"n={n} samples need as many places, but {name}={self.max_running}; raise it")
         if num_prompt <= self.max_prompt:
             return
         if num_prompt > self.max_model_len - 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from baseboard.contract.plan import BlockPair, KVOp, KVOpKind, RowState, StepPlan, TableUpdate
+from baseboard.contract.plan import BlockPair, KVOp, KVOpKind, Load, RowState, StepPlan, TableUpdate
 from baseboard.request.request import Request
 
 
@@ -13,8 +13,11 @@ class Draft:
         "_moves",
         "budget",
         "counts",
+        "drafts",
         "entered",
         "ids",
+        "loads",
+        "masks",
         "owed",
         "preempted",
         "requests",
@@ -33,6 +36,9 @@ class Draft:
         self.samples: list[int] = []
         self.entered: list[RowState] = []
         self.updates: list[TableUpdate] = []
+        self.loads: list[Load] = []
+        self.drafts: dict[str, tuple[int, ...]] = {}
+        self.masks: dict[str, tuple[frozenset[int], ...]] = {}
         self.preempted = 0  #: requests evicted for this step
         self.swapped_out: list[Request] = []  #: those whose blocks this plan moves to the host
         #: requests of this step whose prompt goes on in later steps
@@ -69,6 +75,9 @@ class Draft:
             samples=tuple(self.samples),
             entered=tuple(self.entered),
             retired=retired,
+            loads=tuple(self.loads),
+            drafts=self.drafts,
+            masks=self.masks,
             zeroes=zeroes,
             updates=tuple(self.updates),
             kv_ops=tuple(KVOp(kind, tuple(pairs)) for kind, pairs in self._moves),

@@ -10,9 +10,19 @@ from baseboard.request.request import Request
 
 @dataclass(frozen=True, slots=True)
 class InFlight:
-    """Whose rows the plan holds, and in which epoch each request was: another epoch now means a stale result."""
+    """Whose rows the plan holds, and in which epoch each request was: in another one now, it lost its blocks."""
 
     plan: StepPlan
     requests: tuple[Request, ...]
     epochs: tuple[int, ...]
     swapped_out: tuple[Request, ...]  #: whose blocks the plan moves to the host
+
+    def untouched(self, request: Request, block_size: int) -> int:
+        """Leading tokens of a request that were in the cache before this step and that it does not move."""
+        for row, epoch, start in zip(self.requests, self.epochs, self.plan.starts, strict=True):
+            if row is request and epoch == request.epoch:
+                if any(state.id == request.id for state in self.plan.entered):
+                    return 0
+                replaced = [update.first * block_size for update in self.plan.updates if update.id == request.id]
+                return min((start, *replaced))
+        return request.computed

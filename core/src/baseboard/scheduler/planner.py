@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final
 
-from baseboard.contract.plan import KVOpKind, RowState, TableUpdate
-from baseboard.kv.manager import Extension
+from baseboard.contract.plan import KVOpKind, Load, RowState, TableUpdate
+from baseboard.kv.manager import Extension, PrefixHit
 from baseboard.request.request import RankKey, Request
+from baseboard.request.status import Event
 from baseboard.scheduler.book import Book
 from baseboard.scheduler.draft import Draft
-from baseboard.scheduler.gates import Gate, Occupancy, Verdict
+from baseboard.scheduler.gates import Gate, StepInputs, Verdict
 from baseboard.scheduler.limits import Limit
+from baseboard.scheduler.observers import Observer
+from baseboard.scheduler.orders import Continuous, Order
 from baseboard.scheduler.preemption import Preemption
 from baseboard.scheduler.ranks import Rank
+from baseboard.scheduler.sources import Found, Landing, Place, PrefixSource
+from baseboard.scheduler.stop import StopRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +28,19 @@ class Roles:
 
     rank: Rank
     preemption: Preemption
+    order: Order = field(default_factory=Continuous)
     limits: tuple[Limit, ...] = ()
     gates: tuple[Gate, ...] = ()
+    observers: tuple[Observer, ...] = ()
+    stops: tuple[StopRule, ...] = ()
+    sources: tuple[PrefixSource, ...] = ()
+
+
+_NOTHING: Final = Found(0, Landing.NOW)
 
 
 class Planner:
-    """Hands out a step's budget: to the running, then to the swapped, then to the waiting.
+    """Hands out a step's budget, to the running, the swapped and the waiting, in the order that the policy says.
 
     Every request has tokens it knows and tokens that are computed; a step lets ``computed`` catch up. Chunked
     prefill, prefix hits and coming back after a preemption are that one subtraction. Running requests are visited
@@ -41,46 +54,48 @@ class Planner:
         self._roles: Final = roles
         self._budget: Final = budget
 
-    def plan(self) -> Draft:
-        draft = Draft(self._budget)
+    def plan(self, inputs: StepInputs) -> Draft:
+        budget = self._budget if inputs.budget is None else min(inputs.budget, self._budget)
+        turn = _Turn(self, self._book, Draft(budget), inputs)
+        for observer in self._roles.observers:
+            observer.begin_step(turn)
         moved = self._book.take_moved_out()
-        draft.move(KVOpKind.SWAP_OUT, moved.pairs)
-        draft.swapped_out.extend(moved.requests)
-        self._serve_running(draft)
-        if draft.preempted or moved.pairs:
-            return draft  # blocks that were just taken from one must not go to the next in line
-        self._serve_swapped(draft)
-        if not self._book.swapped:
-            self._serve_waiting(draft)
-        return draft
+        turn.draft.move(KVOpKind.SWAP_OUT, moved.pairs)
+        turn.draft.swapped_out.extend(moved.requests)
+        self._roles.order.serve(turn)
+        return turn.draft
 
-    def _serve_running(self, draft: Draft) -> None:
+    def serve_running(self, turn: _Turn) -> None:
+        draft = turn.draft
         running = self._book.running
         at = 0
         while at < len(running) and draft.budget > 0:
             request = running[at]
             start = request.computed
             known = len(request.tokens) + request.promised
-            if known - start == 1 and known <= request.capacity and known < request.max_total:
+            if known - start == 1 and known <= request.capacity and known < request.max_total and not request.drafts:
                 request.computed = known
                 request.promised += 1
                 draft.add_row(request, start, 1, 1)
-            elif not self._serve(request, draft):
-                return  # it was the worst of all and had to give up its own blocks
+            else:
+                self._serve(request, draft)
             at += 1
 
-    def _serve(self, request: Request, draft: Draft) -> bool:
-        """Give a running request its share; False when it lost its blocks instead."""
+    def _serve(self, request: Request, draft: Draft) -> None:
+        """Give a running request its share. The worst of all may lose its own blocks instead."""
         count = self._share(request, draft.budget)
         if count <= 0:
-            return True
+            return
         while (extension := self._kv.extend(request.id, request.computed, count)) is None:
+            needed = len(request.tokens) + request.promised - request.computed
+            if count > needed:
+                count = needed  # guesses are not worth anybody's blocks
+                continue
             victim = self._book.running[-1]
             self._evict(victim, draft)
             if victim is request:
-                return False
+                return
         self._give(request, count, extension, draft)
-        return True
 
     def _evict(self, victim: Request, draft: Draft) -> None:
         pairs = self._book.preempt(victim, self._roles.preemption)
@@ -100,12 +115,13 @@ class Planner:
         """Enter a row whose room is made."""
         start = request.computed
         request.computed = start + count
-        # No short cut for a request that is to be forked: its row yields n samples.
-        request.capacity = extension.capacity if request.width == 1 else 0
+        # No short cut for a row that yields n samples, or one that needs a mask.
+        request.capacity = extension.capacity if request.width == 1 and request.constraint is None else 0
         samples = 0
-        if request.computed == request.target:
+        beyond = request.computed - min(len(request.tokens) + request.promised, request.max_total - 1)
+        if beyond >= 0:
             samples = request.width
-            request.promised += 1
+            self._sample(request, beyond, draft)
         else:
             draft.owed.append(request)
         if extension.copy is not None:
@@ -116,6 +132,18 @@ class Planner:
         elif extension.blocks:
             draft.updates.append(TableUpdate(request.id, extension.first, extension.blocks))
         draft.add_row(request, start, count, samples)
+
+    def _sample(self, request: Request, num_drafts: int, draft: Draft) -> None:
+        """The row reaches its last known token, and ``num_drafts`` guesses beyond it."""
+        guessed = request.drafts[:num_drafts]
+        request.promised += 1
+        request.drafts = ()
+        request.verifying = num_drafts
+        if num_drafts:
+            draft.drafts[request.id] = guessed
+        if request.constraint is not None:
+            allowed = request.constraint.allowed
+            draft.masks[request.id] = tuple(frozenset(allowed(guessed[:at])) for at in range(num_drafts + 1))
 
     def _row_state(self, request: Request) -> RowState:
         spec = request.spec
@@ -128,9 +156,10 @@ class Planner:
             blocks=tuple(self._kv.held(spec.id)),
         )
 
-    def _serve_swapped(self, draft: Draft) -> None:
+    def serve_swapped(self, turn: _Turn) -> None:
+        draft = turn.draft
         for request in list(self._book.swapped):
-            if draft.budget <= 0 or self._verdict(request) is not Verdict.ADMIT:
+            if draft.budget <= 0 or self._verdict(request, turn) is not Verdict.ADMIT:
                 return
             if not self._share(request, draft.budget):
                 return
@@ -140,60 +169,145 @@ class Planner:
             draft.move(KVOpKind.SWAP_IN, pairs)
             # Room for one token came with the swap; a longer chunk takes what is there.
             count = self._share(request, draft.budget)
-            extension = self._kv.extend(request.id, request.computed, count)
-            while extension is None:
-                count = max(1, count // 2)
-                extension = self._kv.extend(request.id, request.computed, count)
+            while (extension := self._kv.extend(request.id, request.computed, count)) is None:
+                assert count > 1, "swap_in() made room for one token"
+                count //= 2
             self._give(request, count, extension, draft)
 
-    def _serve_waiting(self, draft: Draft) -> None:
+    def serve_waiting(self, turn: _Turn) -> None:
+        draft = turn.draft
         for request in list(self._book.waiting):
             if draft.budget <= 0:
                 return
-            verdict = self._verdict(request)
+            verdict = self._verdict(request, turn)
             if verdict is Verdict.CLOSE:
                 return
-            if verdict is Verdict.ADMIT and not self._admit(request, draft):
+            if verdict is Verdict.ADMIT and not self._admit(request, turn):
                 return
 
-    def _admit(self, request: Request, draft: Draft) -> bool:
+    def _admit(self, request: Request, turn: _Turn) -> bool:
         """Admit a waiting request if *all* it knows has room, so that it need not be thrown out half-way.
 
         Strict order: where the first has no room, nobody behind it gets any.
         """
+        draft = turn.draft
         hit = self._book.match(request)
         spoken_for = self._spoken_for(request.rank, draft)
         if not self._kv.fits(hit, len(request.tokens), spoken_for):
             return False
-        request.computed = hit.num_tokens
+        source, found = self._find_outside(request, hit)
+        if source is not None and found.landing is Landing.LATER:
+            self._await(request, hit, source, found)
+            return True
+        begin = hit.num_tokens + found.num_tokens
+        request.computed = begin
         count = self._share(request, draft.budget)
         if count <= 0:
             request.computed = 0
             return False
-        self._book.admit(request, hit)
-        extension = self._kv.extend(request.id, request.computed, count)
+        self._book.admit(request, hit, found.num_tokens)
+        extension = self._kv.extend(request.id, hit.num_tokens, begin + count - hit.num_tokens)
         assert extension is not None, "fits() said there was room"
+        if found.num_tokens:
+            draft.loads.append(Load(request.id, hit.num_tokens, found.num_tokens))
         self._give(request, count, extension, draft)
+        self._tell(request, turn)
         return True
+
+    def _find_outside(self, request: Request, hit: PrefixHit) -> tuple[PrefixSource | None, Found]:
+        """The first source that has more than the local cache."""
+        for source in self._roles.sources:
+            found = source.find(request, hit.num_tokens)
+            if found is not None and found.num_tokens > 0:
+                return source, found
+        return None, _NOTHING
+
+    def _await(self, request: Request, hit: PrefixHit, source: PrefixSource, found: Found) -> None:
+        self._book.await_remote(request, hit, found.num_tokens)
+        source.begin(request, Place(tuple(self._kv.held(request.id)), hit.num_tokens, found.num_tokens))
+
+    def _tell(self, request: Request, turn: _Turn) -> None:
+        for observer in self._roles.observers:
+            observer.admitted(request, turn)
+
+    def serve_loaded(self, turn: _Turn) -> None:
+        """Requests whose keys and values have come from outside, before anybody who has none yet."""
+        draft = turn.draft
+        for request in list(self._book.loaded):
+            if draft.budget <= 0 or self._verdict(request, turn) is not Verdict.ADMIT:
+                return
+            count = self._share(request, draft.budget)
+            if count <= 0:
+                return
+            extension = self._kv.extend(request.id, request.computed, count)
+            if extension is None:
+                if not draft.ids and not self._book.running:
+                    # Nobody runs who could free blocks: those who only hold some have to let go, the last first.
+                    self._book.give_up_blocks(self._book.loaded[-1])
+                return
+            self._book.move(request, Event.ADMIT)
+            self._give(request, count, extension, draft)
+            self._tell(request, turn)
 
     def _spoken_for(self, rank: RankKey, draft: Draft) -> int:
         """Blocks that better-ranked requests will still need for the rest of their prompts."""
         kv = self._kv
-        return sum(
-            kv.blocks_for(len(request.tokens)) - len(kv.held(request.id))
-            for request in draft.owed
-            if request.rank < rank
-        )
+        better = (request for request in draft.owed if request.rank < rank)
+        # One that ran ahead of its results and lost them to a preemption may hold more than it needs.
+        return sum(max(kv.blocks_for(len(request.tokens)) - len(kv.held(request.id)), 0) for request in better)
 
-    def _verdict(self, request: Request) -> Verdict:
-        if not self._roles.gates:
-            return Verdict.ADMIT
-        occupancy = Occupancy(num_running=self._book.num_places)
+    def _verdict(self, request: Request, turn: _Turn) -> Verdict:
         verdict = Verdict.ADMIT
         for gate in self._roles.gates:
-            answer = gate.check(request, occupancy)
+            answer = gate.check(request, turn)
             if answer is Verdict.CLOSE:
                 return answer
             if answer is Verdict.PASS_OVER:
                 verdict = answer
         return verdict
+
+
+class _Turn:
+    """One step while it is made: what an order may do and a gate may see."""
+
+    __slots__ = ("_book", "_planner", "draft", "inputs")
+
+    def __init__(self, planner: Planner, book: Book, draft: Draft, inputs: StepInputs) -> None:
+        self._planner = planner
+        self._book = book
+        self.draft = draft
+        self.inputs = inputs
+
+    @property
+    def num_running(self) -> int:
+        return self._book.num_places
+
+    @property
+    def running(self) -> Iterable[Request]:
+        return self._book.running
+
+    @property
+    def waiting(self) -> Iterable[Request]:
+        return self._book.waiting
+
+    @property
+    def preempted(self) -> bool:
+        return bool(self.draft.preempted or self.draft.swapped_out)
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.draft.ids)
+
+    @property
+    def any_swapped(self) -> bool:
+        return bool(len(self._book.swapped) or len(self._book.loaded))
+
+    def serve_running(self) -> None:
+        self._planner.serve_running(self)
+
+    def serve_swapped(self) -> None:
+        self._planner.serve_loaded(self)
+        self._planner.serve_swapped(self)
+
+    def serve_waiting(self) -> None:
+        self._planner.serve_waiting(self)

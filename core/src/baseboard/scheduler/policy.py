@@ -11,13 +11,30 @@ from baseboard.contract.errors import Unsupported
 from baseboard.kv.manager import KVCacheManager
 from baseboard.kv.prefix import NoPrefixIndex, PrefixIndex
 from baseboard.scheduler.config import SchedulerConfig
-from baseboard.scheduler.gates import MaxRunning
+from baseboard.scheduler.gates import DelayFactor, MaxAdapters, MaxRunning, Throttle
 from baseboard.scheduler.limits import Limit, LongPrefill, PromptLogprobsRows, WholePrompts
+from baseboard.scheduler.orders import Continuous, Order, PrefillFirst
 from baseboard.scheduler.planner import Roles
 from baseboard.scheduler.preemption import Cheaper, CostModel, Preemption, Recompute, Swap
 from baseboard.scheduler.ranks import FirstComeFirstServed, Priority, Rank
 
-RANKS: Final[Mapping[str, Callable[[], Rank]]] = MappingProxyType({"fcfs": FirstComeFirstServed, "priority": Priority})
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Who is better than whom, and which kind of work comes first."""
+
+    rank: Rank
+    order: Order
+    whole_prompts: bool = False  #: prompts are never split
+
+
+POLICIES: Final[Mapping[str, Service]] = MappingProxyType(
+    {
+        "fcfs": Service(FirstComeFirstServed(), Continuous()),
+        "priority": Service(Priority(), Continuous()),
+        "prefill_first": Service(FirstComeFirstServed(), PrefillFirst(), whole_prompts=True),
+    }
+)
 PREEMPTIONS: Final[Mapping[str, Callable[[CostModel], Preemption]]] = MappingProxyType(
     {"auto": Cheaper, "recompute": lambda _costs: Recompute(), "swap": lambda _costs: Swap()}
 )
@@ -29,25 +46,46 @@ _T = TypeVar("_T")
 class Policy:
     """How requests are served, by name."""
 
-    rank: str = "fcfs"
+    service: str = "fcfs"
     preemption: str = "auto"
     long_prefill_token_threshold: int = 0  #: 0: a prompt may take the whole step
-    max_num_active_seqs: int | None = None  #: admission limit where it is lower than ``max_num_seqs``
+    delay_factor: float = 0.0  #: see ``DelayFactor``; 0: nobody is held back
+    max_adapters: int | None = None  #: distinct LoRA adapters at once; None: no limit
+
+    def __post_init__(self) -> None:
+        if self.long_prefill_token_threshold < 0:
+            raise ValueError(f"long_prefill_token_threshold={self.long_prefill_token_threshold} must not be negative")
+        if not self.delay_factor >= 0:
+            raise ValueError(f"delay_factor={self.delay_factor} must not be negative")
+        if self.max_adapters is not None and self.max_adapters < 1:
+            raise ValueError(f"max_adapters={self.max_adapters} must be at least 1; leave it out for no limit")
+
+
+def splits_prompts(policy: str) -> bool:
+    """Whether the named policy computes a prompt in chunks. Raises ``Unsupported`` for an unknown name."""
+    return not _named("policy", policy, POLICIES).whole_prompts
 
 
 def make_roles(policy: Policy, config: SchedulerConfig, costs: CostModel) -> Roles:
     """Raises ``Unsupported`` for a name that nobody has registered."""
+    service = _named("policy", policy.service, POLICIES)
     limits: list[Limit] = [PromptLogprobsRows()]
     if policy.long_prefill_token_threshold:
         limits.append(LongPrefill(policy.long_prefill_token_threshold))
-    if not config.chunked_prefill:
-        limits.append(WholePrompts(config.max_num_batched_tokens))
-    active = policy.max_num_active_seqs
+    if service.whole_prompts or not config.chunked_prefill:
+        limits.append(WholePrompts(config.scheduled_tokens))
+    remembering: list[DelayFactor | MaxAdapters] = []
+    if policy.delay_factor:
+        remembering.append(DelayFactor(policy.delay_factor))
+    if policy.max_adapters is not None:
+        remembering.append(MaxAdapters(policy.max_adapters))
     return Roles(
-        rank=_named("policy", policy.rank, RANKS)(),
+        rank=service.rank,
+        order=service.order,
         preemption=make_preemption(policy.preemption, costs),
         limits=tuple(limits),
-        gates=(MaxRunning(config.max_num_seqs if active is None else min(active, config.max_num_seqs)),),
+        gates=(MaxRunning(config.max_running), Throttle(), *remembering),
+        observers=tuple(remembering),
     )
 
 

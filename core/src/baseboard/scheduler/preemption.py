@@ -40,7 +40,7 @@ class Swap:
         pairs = kv.swap_out(request.id) if request.computed else None
         if pairs is None:
             return self._otherwise.preempt(request, kv)
-        # A token that a step under way was to append is dropped with the epoch: sample it again.
+        # A token that a step under way was to append may come too late: be ready to sample it again.
         request.computed = min(request.computed, len(request.tokens) - 1)
         request.capacity = 0
         request.publish_at = 0

@@ -39,9 +39,3 @@ class RankedQueue:
         if at == len(self._items) or self._items[at] is not request:
             raise KeyError(request.id)
         del self._items[at]
-
-    def pop_last(self) -> Request:
-        return self._items.pop()
-
-    def drop_finished(self) -> None:
-        self._items[:] = [request for request in self._items if not request.finished]

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from baseboard.contract.errors import RequestRejected
 from baseboard.contract.plan import StepPlan, StepResult
 from baseboard.kv.manager import KVCacheManager
+from baseboard.request.constraint import TokenConstraint
 from baseboard.request.request import Request, RequestSpec
 from baseboard.request.status import Event, Status
 from baseboard.scheduler.book import Book
 from baseboard.scheduler.commit import Committer, Outcome
 from baseboard.scheduler.config import SchedulerConfig
+from baseboard.scheduler.gates import Hold, Pause, StepInputs
 from baseboard.scheduler.inflight import InFlight
 from baseboard.scheduler.planner import Planner, Roles
-from baseboard.scheduler.preemption import Preemption, Recompute
+from baseboard.scheduler.preemption import Preemption
 from baseboard.scheduler.stats import SchedulerStats
+
+_NOTHING_NEW: Final = StepInputs()
 
 
 class Scheduler:
@@ -26,9 +31,11 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, roles: Roles) -> None:
         self.config: Final = config
         self.kv: Final = kv
-        self._book: Final = Book(kv, roles.rank)
-        self._planner: Final = Planner(self._book, roles, config.max_num_batched_tokens)
-        self._committer: Final = Committer(self._book)
+        self._book: Final = Book(kv, roles.rank, roles.sources)
+        self._pause: Final = Pause()
+        roles = replace(roles, gates=(*roles.gates, self._pause))
+        self._planner: Final = Planner(self._book, roles, config.scheduled_tokens)
+        self._committer: Final = Committer(self._book, roles.stops)
         self._flights: Final[deque[InFlight]] = deque()
         self._step = 0
 
@@ -45,12 +52,22 @@ class Scheduler:
         return len(self._book.running)
 
     @property
+    def running(self) -> Sequence[Request]:
+        """Best rank first."""
+        return tuple(self._book.running)
+
+    @property
     def num_waiting(self) -> int:
         return len(self._book.waiting)
 
     @property
     def num_swapped(self) -> int:
         return len(self._book.swapped)
+
+    @property
+    def num_parked(self) -> int:
+        """Requests that wait for something outside."""
+        return len(self._book.parked)
 
     @property
     def num_in_flight(self) -> int:
@@ -62,16 +79,28 @@ class Scheduler:
         self.config.check_prompt(len(spec.prompt), spec.params.n)
         return self._book.open(spec)
 
-    def schedule(self) -> StepPlan:
+    def await_grammar(self, request: Request) -> None:
+        """A request that was just added may not start before :meth:`grammar_ready`; it takes no place meanwhile."""
+        self._book.move(request, Event.AWAIT_GRAMMAR)
+
+    def grammar_ready(self, request: Request, constraint: TokenConstraint) -> None:
+        """The request's grammar is compiled. One that has ended meanwhile is left alone."""
+        if request.status is Status.WAITING_FOR_GRAMMAR:
+            request.constraint = constraint
+            self._book.move(request, Event.GRAMMAR_READY)
+
+    def schedule(self, inputs: StepInputs = _NOTHING_NEW) -> StepPlan:
         """The next step. It may be empty of rows, and still retire rows or move blocks: execute it all the same."""
-        draft = self._planner.plan()
+        if self._pause.hold is Hold.ALL:
+            inputs = replace(inputs, budget=0)
+        draft = self._planner.plan(inputs)
         plan = draft.freeze(self._step, self._book.take_retired(), self._book.take_to_wipe())
         self._step += 1
         requests = tuple(draft.requests)
         epochs = tuple([request.epoch for request in requests])
         self._flights.append(InFlight(plan, requests, epochs, tuple(draft.swapped_out)))
         self.stats.num_steps += 1
-        self.stats.num_scheduled_tokens += self.config.max_num_batched_tokens - draft.budget
+        self.stats.num_scheduled_tokens += plan.num_tokens
         return plan
 
     def commit(self, result: StepResult) -> Outcome:
@@ -81,6 +110,22 @@ class Scheduler:
     def fail_step(self, reason: str) -> list[Request]:
         """The oldest plan came to nothing: end its requests with an error and return them; others go on."""
         return self._committer.fail(self._flights.popleft(), reason)
+
+    def remote_kv(self, request: Request, num_good: int) -> None:
+        """What a source was sending has landed, ``num_good`` tokens of it; the rest, if any, is computed here.
+
+        A request that has ended meanwhile is left alone.
+        """
+        if request.status is Status.WAITING_FOR_REMOTE_KV:
+            request.computed += num_good
+            if request.computed:
+                self._book.move(request, Event.REMOTE_KV_LANDED)
+            else:
+                self._book.give_up_blocks(request)
+
+    def sent(self, request: Request) -> None:
+        """A source has read all it wanted of a finished request: its blocks come back now."""
+        self._book.sent(request)
 
     def finish(self, request: Request, event: Event) -> None:
         """End a request from outside (abort, a stop text, a failure). A finished one is left alone."""
@@ -95,6 +140,7 @@ class Scheduler:
     def fork(self, parent: Request, child_id: str, arrival: int) -> Request:
         """A new request that begins with all of ``parent``'s tokens and shares its blocks.
 
+        It shares none, and waits, where every place is taken or the parent itself has only begun to come back.
         Raises ``RequestRejected`` for a parent that has finished or has not sampled yet, and for an id in use.
         """
         if parent.finished or not parent.num_outputs:
@@ -102,16 +148,26 @@ class Scheduler:
         if self._book.in_use(child_id):
             raise RequestRejected(f"request id {child_id!r} is in use: choose another")
         spec = replace(parent.spec, id=child_id, arrival=arrival)
-        return self._book.fork(parent, spec, min(parent.computed, len(parent.tokens) - 1))
+        free_place = self._book.num_places < self.config.max_running
+        return self._book.fork(parent, spec, min(self._landed(parent), len(parent.tokens) - 1) if free_place else 0)
+
+    def pause(self, hold: Hold) -> None:
+        """Hold back new requests or everything, or (``NONE``) go on. Requests keep their blocks and places."""
+        self._pause.hold = hold
 
     def reset_prefix_cache(self) -> None:
         """No later request hits what is cached now, and the device forgets it; running requests keep their blocks."""
         self._book.reset_prefix_cache()
 
     def preempt_all(self) -> None:
-        """Every running request computes its tokens anew, for one after the weights have changed, say."""
-        for request in list(self._book.running):
-            self._book.preempt_between_steps(request, Recompute())
+        """Every request that has begun computes its tokens anew: after the weights have changed, say."""
+        for request in (*self._book.running, *self._book.swapped):
+            self._book.distrust(request)
+
+    def _landed(self, request: Request) -> int:
+        """Tokens of a request that are in the cache, whatever becomes of the steps under way."""
+        before = [flight.untouched(request, self.kv.block_size) for flight in self._flights]
+        return min(before, default=request.computed)
 
     def check(self) -> None:
         """Raise ``AssertionError`` on any broken invariant."""

@@ -18,4 +18,6 @@ class SchedulerStats:
     num_recomputed_tokens: int = 0  #: scheduled to make up for a preemption
     prefix_queries: int = 0  #: prompt tokens looked up at first admission
     prefix_hits: int = 0  #: of those, found in the cache
+    num_drafts: int = 0  #: guessed tokens that were computed
+    num_drafts_accepted: int = 0  #: of those, the ones that were right
     num_stale_results: int = 0  #: sampled, but the request had been preempted or ended meanwhile

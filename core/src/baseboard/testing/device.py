@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from baseboard.contract.errors import BaseboardError
-from baseboard.contract.plan import BlockPair, KVOpKind, RowState, StepPlan, StepResult, TableUpdate
+from baseboard.contract.plan import BlockPair, KVOpKind, PendingStep, RowState, StepPlan, StepResult, TableUpdate
+from baseboard.scheduler.sources import Place
+from baseboard.testing.grammar import Grammar
 from baseboard.testing.memory import SimulatedMemory
-from baseboard.testing.model import Draw, Slot, next_token
+from baseboard.testing.model import POISON, VOCABULARY, Draw, Slot, next_token
 
 
 class InjectedFailure(BaseboardError):
@@ -32,17 +34,28 @@ class Nastiness:
 
 
 @dataclass(slots=True)
-class _Pending:
+class _Late:
+    """A plan that is read and executed when somebody asks for its result."""
+
     device: SimulatedDevice
     plan: StepPlan
     as_given: str
-    outcome: StepResult | None = None
 
     def result(self) -> StepResult:
-        if self.outcome is None:
-            if repr(self.plan) != self.as_given:
-                self.device.metadata_mismatches += 1
-            self.outcome = self.device.run(self.plan)
+        if repr(self.plan) != self.as_given:
+            self.device.metadata_mismatches += 1
+        return self.device.run(self.plan)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A plan that was executed at once."""
+
+    outcome: StepResult | InjectedFailure
+
+    def result(self) -> StepResult:
+        if isinstance(self.outcome, InjectedFailure):
+            raise self.outcome
         return self.outcome
 
 
@@ -51,13 +64,42 @@ class Facts:
     """What the test knows of a request and the device cannot tell from the plan."""
 
     namespace: int = 0
+    sample_index: int = 0
     script: Sequence[int] = field(default_factory=tuple[int, ...])  #: forced outputs, from output 0
+    grammar: Grammar | None = None
+    accept: list[int] = field(
+        default_factory=list[int]
+    )  #: how many drafts are to be right, verification by verification
+
+
+#: Writes keys and values from outside into a row's blocks; returns how many leading tokens are good.
+Fetch: TypeAlias = Callable[[str, Sequence[int], Place], int]
+
+
+def _nothing_outside(_request_id: str, _blocks: Sequence[int], _place: Place) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One row of a plan."""
+
+    row_id: str
+    start: int
+    count: int
+    samples: int
+    drafts: tuple[int, ...]
+    masks: tuple[frozenset[int], ...]
 
 
 class SimulatedDevice:
     """Keeps (token, position, namespace) in every slot; the next token is a hash of what it reads through the table."""
 
-    def __init__(self, memory: SimulatedMemory, nastiness: Nastiness) -> None:
+    def __init__(
+        self, memory: SimulatedMemory, nastiness: Nastiness, num_drafts: int = 0, fetch: Fetch = _nothing_outside
+    ) -> None:
+        self._fetch: Final = fetch
+        self._num_drafts: Final = num_drafts
         self.memory: Final = memory
         self.metadata_mismatches = 0
         self.facts: Final[dict[str, Facts]] = {}
@@ -74,10 +116,13 @@ class SimulatedDevice:
         """The next step that executes raises ``InjectedFailure``."""
         self._fail_next = True
 
-    def submit(self, plan: StepPlan) -> _Pending:
+    def submit(self, plan: StepPlan) -> PendingStep:
         if self._nastiness.late_metadata:
-            return _Pending(self, plan, repr(plan))
-        return _Pending(self, plan, "", self.run(plan)) if not self._fail_next else _Pending(self, plan, repr(plan))
+            return _Late(self, plan, repr(plan))
+        try:
+            return _Done(self.run(plan))
+        except InjectedFailure as failure:
+            return _Done(failure)
 
     def close(self) -> None:
         self._rows.clear()
@@ -88,17 +133,26 @@ class SimulatedDevice:
         self._update_rows(plan)
         if self._fail_next:
             self._fail_next = False
+            self._lose_samples(plan)
             raise InjectedFailure(f"step {plan.step} was told to fail")
         self.memory.poison(plan.zeroes)
         for op in plan.kv_ops:
             self.memory.move(op.kind, op.pairs)
-        order = list(range(len(plan.ids)))
+        lost = self._load(plan)
+        order = [at for at in range(len(plan.ids)) if at not in lost]
         if self._nastiness.reverse_rows:
             order.reverse()
-        sampled: list[tuple[int, ...]] = [()] * len(order)
+        sampled: list[tuple[int, ...]] = [()] * len(plan.ids)
+        drafts: dict[int, tuple[int, ...]] = {}
         for at in order:
-            sampled[at] = self._compute(plan.ids[at], plan.starts[at], plan.counts[at], plan.samples[at])
-        return StepResult(plan.step, tuple(sampled))
+            job = _Job(
+                plan.ids[at], plan.starts[at], plan.counts[at], plan.samples[at],
+                plan.drafts.get(plan.ids[at], ()), plan.masks.get(plan.ids[at], ()),
+            )  # fmt: skip
+            sampled[at] = self._compute(job)
+            if self._num_drafts and job.samples == 1:
+                drafts[at] = self._guess(job.row_id)
+        return StepResult(plan.step, tuple(sampled), lost=lost, drafts=drafts)
 
     def execute(
         self,
@@ -121,6 +175,16 @@ class SimulatedDevice:
             self.memory.write(block, offset, content)
         return [self.memory.read([block], self.memory.block_size) for block in reads]
 
+    def _load(self, plan: StepPlan) -> dict[int, int]:
+        """Fetch what lies outside; by row, how many leading tokens are good where some are not."""
+        lost: dict[int, int] = {}
+        for load in plan.loads:
+            place = Place((), load.first, load.num_tokens)
+            good = self._fetch(load.id, self._rows[load.id].blocks, place)
+            if good < load.num_tokens:
+                lost[plan.ids.index(load.id)] = load.first + good
+        return lost
+
     def _update_rows(self, plan: StepPlan) -> None:
         for row_id in plan.retired:
             del self._rows[row_id]
@@ -137,30 +201,70 @@ class SimulatedDevice:
             raise ValueError(f"table of {update.id!r} has {len(blocks)} entries, update begins at {update.first}")
         blocks[update.first :] = update.blocks
 
-    def _compute(self, row_id: str, start: int, count: int, samples: int) -> tuple[int, ...]:
-        row = self._rows[row_id]
-        facts = self.facts[row_id]
+    def _lose_samples(self, plan: StepPlan) -> None:
+        """Steps planned ahead go on from tokens that were never sampled: whatever they compute, nobody wants it."""
+        for row_id, samples in zip(plan.ids, plan.samples, strict=True):
+            if samples:
+                self._rows[row_id].tokens.append(POISON.token)
+
+    def _compute(self, job: _Job) -> tuple[int, ...]:
+        row = self._rows[job.row_id]
+        facts = self.facts[job.row_id]
         size = self.memory.block_size
-        for position in range(start, start + count):
+        tokens = [*row.tokens, *job.drafts]
+        for position in range(job.start, job.start + job.count):
             block = row.blocks[position // size]
-            self.memory.write(block, position % size, Slot(row.tokens[position], position, facts.namespace))
-        if not samples:
+            self.memory.write(block, position % size, Slot(tokens[position], position, facts.namespace))
+        if not job.samples:
             return ()
-        context = self.memory.read(row.blocks, start + count)
-        output_index = start + count - row.state.num_prompt_tokens
-        params = row.state.params
-        drawn = tuple(
-            self._draw(row_id, context, Draw(params.seed, row.state.sample_index + nth, output_index), nth)
-            for nth in range(samples)
-        )
+        if job.samples > 1:
+            return self._first_samples(row, job)
+        drawn = self._verify(row, job)
+        row.tokens.extend(drawn)
+        return drawn
+
+    def _first_samples(self, row: _Row, job: _Job) -> tuple[int, ...]:
+        """Several samples of a prompt that was just computed; the row goes on with the first."""
+        drawn = tuple(self._draw(row, job, job.start + job.count, nth, 0) for nth in range(job.samples))
         row.tokens.append(drawn[0])
         return drawn
 
-    def _draw(self, row_id: str, context: Sequence[Slot], draw: Draw, nth: int) -> int:
-        script = self.script_of(row_id, nth)
-        if draw.output_index < len(script):
-            return script[draw.output_index]
-        return next_token(context, draw)
+    def _verify(self, row: _Row, job: _Job) -> tuple[int, ...]:
+        """The drafts that are what would have been sampled anyway, and one token more."""
+        known = job.start + job.count - len(job.drafts)
+        drawn: list[int] = []
+        for nth in range(len(job.drafts) + 1):
+            drawn.append(self._draw(row, job, known + nth, 0, nth))
+            if nth == len(job.drafts) or drawn[-1] != job.drafts[nth]:
+                break
+        return tuple(drawn)
+
+    def _draw(self, row: _Row, job: _Job, num_tokens: int, nth: int, at: int) -> int:
+        """The token after the first ``num_tokens``, read through the block table."""
+        context = self.memory.read(row.blocks, num_tokens)
+        output_index = num_tokens - row.state.num_prompt_tokens
+        draw = Draw(row.state.params.seed, row.state.sample_index + nth, output_index)
+        script = self.script_of(job.row_id, nth)
+        if output_index < len(script):
+            return script[output_index]
+        return next_token(context, draw, job.masks[at] if job.masks else None)
+
+    def _guess(self, row_id: str) -> tuple[int, ...]:
+        """Drafts of which the first few are right, as the test says or else by the text itself."""
+        row, facts = self._rows[row_id], self.facts[row_id]
+        context = [Slot(token, at, facts.namespace) for at, token in enumerate(row.tokens)]
+        script = self.script_of(row_id, 0)
+        right = facts.accept.pop(0) if facts.accept else hash(tuple(row.tokens)) % (self._num_drafts + 1)
+        guesses: list[int] = []
+        for nth in range(self._num_drafts):
+            output_index = len(context) - row.state.num_prompt_tokens
+            if output_index < len(script):
+                token = script[output_index]
+            else:
+                token = next_token(context, Draw(row.state.params.seed, row.state.sample_index, output_index), None)
+            guesses.append(token if nth < right else (token + 1) % VOCABULARY)
+            context.append(Slot(guesses[-1], len(context), facts.namespace))
+        return tuple(guesses)
 
     def script_of(self, row_id: str, nth: int) -> Sequence[int]:
         facts = self.facts.get(f"{row_id}#{nth}" if nth else row_id)

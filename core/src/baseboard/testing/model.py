@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -35,9 +35,11 @@ def namespace_number(namespace: bytes) -> int:
     return int.from_bytes(blake2b(namespace, digest_size=7).digest(), "little")
 
 
-def next_token(context: Sequence[Slot], draw: Draw) -> int:
+def next_token(context: Sequence[Slot], draw: Draw, allowed: Collection[int] | None = None) -> int:
     """Tuples of ints hash alike in every process, so a run can be repeated anywhere."""
     seen = hash(tuple(context))
     if draw.seed is not None:
         seen = hash((seen, draw.seed, draw.sample_index, draw.output_index))
+    if allowed is not None:
+        return sorted(allowed)[seen % len(allowed)]
     return seen % VOCABULARY

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Final
 
 from baseboard.contract.errors import BaseboardError, Unsupported
 from baseboard.contract.plan import PendingStep, StepPlan
 from baseboard.contract.sampling import SamplingParams
 from baseboard.request.request import Request, RequestSpec
-from baseboard.request.status import Event, FinishReason, Status
+from baseboard.request.status import Event
 from baseboard.scheduler.book import sample_id
 from baseboard.scheduler.config import SchedulerConfig
-from baseboard.scheduler.policy import Policy, make_kv, make_preemption, make_roles
+from baseboard.scheduler.gates import Hold, StepInputs
+from baseboard.scheduler.planner import Roles
+from baseboard.scheduler.policy import Policy, make_kv, make_preemption, make_roles, splits_prompts
 from baseboard.scheduler.preemption import Costs
 from baseboard.scheduler.scheduler import Scheduler
+from baseboard.scheduler.stop import Repetition
+from baseboard.testing.connector import SimulatedConnector
 from baseboard.testing.device import Facts, Nastiness, SimulatedDevice
+from baseboard.testing.grammar import CallableGrammar, Grammar
+from baseboard.testing.handle import Handle, SimulationStats
 from baseboard.testing.memory import SimulatedMemory
 from baseboard.testing.model import Draw, Slot, namespace_number, next_token
 
@@ -28,82 +35,6 @@ class FixedCosts:
 
     def costs(self) -> Costs:
         return Costs(seconds_per_token=1e-4, seconds_per_block=1e-4)
-
-
-@dataclass(frozen=True, slots=True)
-class SimulationStats:
-    """Counters, also by subscript."""
-
-    tracked_requests: int
-    num_preemptions: int
-    num_swaps_out: int
-    num_recomputed_tokens: int
-    num_prompt_tokens: int
-    num_generated_tokens: int
-    num_scheduled_tokens: int
-    prefix_queries: int
-    prefix_hits: int
-    evictions: int
-    metadata_mismatches: int
-    stale_results: int
-
-    def __getitem__(self, name: str) -> int:
-        return getattr(self, name)
-
-
-class Handle:
-    """One request, or one of its samples, as the caller sees it."""
-
-    def __init__(self, simulation: Simulation, request_id: str, samples: Sequence[Handle] | None = None) -> None:
-        self.id: Final = request_id
-        self.samples: Final[list[Handle]] = list(samples) if samples is not None else [self]
-        self._simulation = simulation
-
-    @property
-    def request(self) -> Request:
-        return self._simulation.request_of(self.id)
-
-    @property
-    def tokens(self) -> list[int]:
-        """Outputs so far."""
-        return self.request.outputs
-
-    @property
-    def status(self) -> Status:
-        return self.request.status
-
-    @property
-    def finish_reason(self) -> FinishReason | None:
-        return self.request.finish_reason
-
-    @property
-    def error(self) -> str | None:
-        return self.request.error
-
-    @property
-    def num_computed_tokens(self) -> int:
-        return self.request.computed
-
-    @property
-    def num_cached_tokens(self) -> int:
-        return self.request.num_cached
-
-    @property
-    def num_preemptions(self) -> int:
-        return self.request.num_preemptions
-
-    @property
-    def blocks(self) -> list[int]:
-        """Device blocks held."""
-        return self._simulation.blocks_of(self.id)
-
-    @property
-    def num_in_flight(self) -> int:
-        """Steps under way that hold a row of it."""
-        return self._simulation.in_flight_of(self.id)
-
-    def __repr__(self) -> str:
-        return f"<Handle {self.request!r}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +61,12 @@ class Simulation:
         prefix_caching: bool = True,
         chunked_prefill: bool = True,
         long_prefill_token_threshold: int = 0,
+        delay_factor: float = 0.0,
+        max_loras: int | None = None,
+        max_num_scheduled_tokens: int | None = None,
+        num_draft_tokens: int = 0,
+        repetition: Repetition | None = None,
+        load_timeout: float | None = None,
         pipeline_depth: int = 0,
         seed: int = 0,
         reverse_rows: bool = False,
@@ -141,20 +78,28 @@ class Simulation:
         self._costs: Final = FixedCosts()
         self._depth: Final = pipeline_depth
         self._arrivals = 0
+        self._now = 0.0
+        self._throttled = False
         self.seed: Final = seed
         config = SchedulerConfig(
             max_num_batched_tokens=max_num_batched_tokens,
             max_num_seqs=max_num_seqs,
             max_model_len=max_model_len,
             pool_tokens=num_blocks * block_size,
-            chunked_prefill=chunked_prefill,
+            chunked_prefill=chunked_prefill and splits_prompts(policy),
+            max_num_active_seqs=max_num_active_seqs,
+            max_num_scheduled_tokens=max_num_scheduled_tokens,
         )
-        names = Policy(policy, preemption, long_prefill_token_threshold, max_num_active_seqs)
+        names = Policy(policy, preemption, long_prefill_token_threshold, delay_factor, max_loras)
         kv = make_kv(num_blocks, block_size, num_host_blocks, prefix_caching)
-        self.scheduler: Final = Scheduler(config, kv, make_roles(names, config, self._costs))
         memory = SimulatedMemory(num_blocks, num_host_blocks, block_size, copy_latency)
-        self.device: Final = SimulatedDevice(memory, Nastiness(reverse_rows, late_metadata))
-        self._requests: Final[dict[str, Request]] = {}
+        self.connector: Final = SimulatedConnector(memory, self._namespace_number_of)
+        roles = _with_stops(make_roles(names, config, self._costs), repetition)
+        self.scheduler: Final = Scheduler(config, kv, replace(roles, sources=(self.connector,)))
+        nastiness = Nastiness(reverse_rows, late_metadata)
+        self.device: Final = SimulatedDevice(memory, nastiness, num_draft_tokens, self.connector.fetch)
+        self._load_timeout: Final = load_timeout
+        self._handles: Final[dict[str, Handle]] = {}  # by id, the latest of each
         self._flights: Final[deque[_Flight]] = deque()
 
     # --- requests ---------------------------------------------------------------------------------------------
@@ -170,6 +115,8 @@ class Simulation:
         stop_token_ids: Sequence[int] = (),
         n: int = 1,
         seed: int | None = None,
+        adapter: str | None = None,
+        grammar: Grammar | None = None,
         **later: Any,
     ) -> Handle:
         """Raises ``RequestRejected`` for a request that can never run."""
@@ -182,34 +129,55 @@ class Simulation:
             temperature=0.0 if seed is None else 1.0,
         )
         spec = RequestSpec(
-            id=request_id if request_id is not None else f"r{self._arrivals}",
+            id=self._free_id() if request_id is None else request_id,
             prompt=tuple(prompt),
             params=params,
             max_total=self.scheduler.config.max_total(len(prompt), max_tokens),
             stop_ids=frozenset(stop_token_ids),
             priority=priority,
             arrival=self._arrivals,
-            namespace=(salt or "").encode(),
+            namespace=_namespace(salt, adapter),
+            arrived_at=self._now,
+            adapter=adapter,
         )
         request = self.scheduler.add(spec)
         self._arrivals += 1
-        self._requests[spec.id] = request
-        ids = [sample_id(spec.id, index) for index in range(n)]
-        for each in ids:
-            self.device.facts[each] = Facts(namespace_number(spec.namespace))
-        handle = Handle(self, spec.id)
-        handle.samples.extend(Handle(self, each) for each in ids[1:])
-        return handle
+        namespace = namespace_number(spec.namespace)
+        first, *others = [
+            self._know(Handle(self, sample_id(spec.id, index), request, Facts(namespace, index))) for index in range(n)
+        ]
+        first.samples.extend(others)
+        if grammar is not None:
+            self.scheduler.await_grammar(request)
+            for sample in first.samples:
+                sample.facts.grammar = grammar
+        return first
 
     def script(self, handle: Handle, tokens: Sequence[int]) -> None:
         """Force the outputs of ``handle``, from its output 0; what lies beyond is sampled as usual."""
-        self.device.facts[handle.id].script = tuple(tokens)
+        handle.facts.script = tuple(tokens)
+
+    def accept_drafts(self, handle: Handle, counts: Sequence[int]) -> None:
+        """How many drafts are right in each verification to come; afterwards as the text has it."""
+        handle.facts.accept = list(counts)
+
+    def grammar_ready(self, handle: Handle, error: str | None = None) -> None:
+        """The grammar is compiled; with ``error`` it could not be, and the request ends."""
+        request, grammar = handle.request, handle.facts.grammar
+        if grammar is None:
+            raise BaseboardError(f"request {handle.id!r} has no grammar")
+        if error is None:
+            self.scheduler.grammar_ready(request, CallableGrammar(grammar))
+        elif not request.finished:
+            request.error = error
+            self.scheduler.finish(request, Event.FAIL)
 
     def abort(self, handle: Handle) -> None:
         """End a request and all its samples, in whatever state; a finished one is left alone."""
+        if handle.id != handle.request.id and not handle.finish_reason:
+            raise BaseboardError(f"sample {handle.id!r} does not exist yet: its prompt is not computed")
         for sample in handle.samples:
-            if sample.id in self._requests:
-                self.scheduler.finish(self._requests[sample.id], Event.ABORT)
+            self.scheduler.finish(sample.request, Event.ABORT)
 
     def preempt(self, handle: Handle, mode: str = "recompute") -> None:
         self.scheduler.preempt(handle.request, make_preemption(mode, self._costs))
@@ -219,16 +187,14 @@ class Simulation:
         child_id = f"{handle.id}/fork{self._arrivals}"
         child = self.scheduler.fork(handle.request, child_id, self._arrivals)
         self._arrivals += 1
-        self._requests[child_id] = child
-        facts = self.device.facts[handle.id]
-        self.device.facts[child_id] = Facts(facts.namespace, tuple(child.outputs))
-        return Handle(self, child_id)
+        return self._know(Handle(self, child_id, child, replace(handle.facts, script=tuple(child.outputs))))
 
     # --- steps ------------------------------------------------------------------------------------------------
 
     def step(self) -> StepPlan:
         """Plan, execute, and take in the results that are due."""
-        plan = self.scheduler.schedule()
+        self._receive()
+        plan = self.scheduler.schedule(StepInputs(now=self._now, throttled=self._throttled))
         self._flights.append(_Flight(plan, self.device.submit(plan)))
         while len(self._flights) > (self._depth if plan.ids else 0):
             self._land()
@@ -245,6 +211,18 @@ class Simulation:
         )
         return max_steps
 
+    def pause(self, hold: str) -> None:
+        """``"new"`` holds back what has never started, ``"all"`` everything, ``"none"`` goes on."""
+        self.scheduler.pause(Hold(hold))
+
+    def throttle(self, throttled: bool) -> None:  # noqa: FBT001 - the public surface, fixed by the design
+        """While on, no step begins a prefill."""
+        self._throttled = throttled
+
+    def tick(self, seconds: float) -> None:
+        """Let the injected clock go on."""
+        self._now += seconds
+
     def fail_next_step(self) -> None:
         self.device.fail_next()
 
@@ -253,7 +231,6 @@ class Simulation:
         if preempt:
             self.scheduler.preempt_all()
         self.scheduler.reset_prefix_cache()
-        self._poison_free_blocks()
 
     # --- what can be seen -------------------------------------------------------------------------------------
 
@@ -261,16 +238,20 @@ class Simulation:
         """The handle's tokens run alone on an empty, huge cache: computed here from the model, with no scheduler."""
         request = handle.request
         params = request.spec.params
-        namespace = self.device.facts[handle.id].namespace
-        script = self.device.facts[handle.id].script
+        namespace, script = handle.facts.namespace, handle.facts.script
+        grammar = handle.facts.grammar
         context = [Slot(token, at, namespace) for at, token in enumerate(request.spec.prompt)]
         outputs: list[int] = []
         limit = min(params.max_tokens or self.scheduler.config.max_model_len, self._room(request))
         while len(outputs) < limit:
-            draw = Draw(params.seed, request.spec.sample_index, len(outputs))
-            token = script[len(outputs)] if len(outputs) < len(script) else next_token(context, draw)
+            draw = Draw(params.seed, handle.facts.sample_index, len(outputs))
+            token = (
+                script[len(outputs)]
+                if len(outputs) < len(script)
+                else next_token(context, draw, _allowed(grammar, outputs))
+            )
             outputs.append(token)
-            if token in request.stop_ids:
+            if token in request.stop_ids or _allowed(grammar, outputs) == []:
                 break
             context.append(Slot(token, len(context), namespace))
         return outputs
@@ -314,20 +295,32 @@ class Simulation:
         self.scheduler.check()
         assert self.device.metadata_mismatches == 0, "a plan changed after it was handed over"
 
-    def request_of(self, request_id: str) -> Request:
-        try:
-            return self._requests[request_id]
-        except KeyError:
-            raise BaseboardError(f"sample {request_id!r} does not exist yet: its prompt is not computed") from None
+    def blocks_of(self, handle: Handle) -> list[int]:
+        request = handle.request
+        return [] if request.finished else list(self.scheduler.kv.held(request.id))
 
-    def blocks_of(self, request_id: str) -> list[int]:
-        request = self.request_of(request_id)
-        return [] if request.finished else list(self.scheduler.kv.held(request_id))
-
-    def in_flight_of(self, request_id: str) -> int:
-        return sum(request_id in flight.plan.ids for flight in self._flights)
+    def in_flight_of(self, handle: Handle) -> int:
+        return sum(handle.request.id in flight.plan.ids for flight in self._flights)
 
     # --- inside -----------------------------------------------------------------------------------------------
+
+    def _know(self, handle: Handle) -> Handle:
+        self._handles[handle.id] = handle
+        self.device.facts[handle.id] = handle.facts
+        return handle
+
+    def _free_id(self) -> str:
+        return next(name for name in map("r{}".format, count(self._arrivals)) if name not in self._handles)
+
+    def _receive(self) -> None:
+        """What the world outside has done since the last step."""
+        for request, num_good in self.connector.step(self._now, self._load_timeout):
+            self.scheduler.remote_kv(request, num_good)
+        for request in self.connector.read_out():
+            self.scheduler.sent(request)
+
+    def _namespace_number_of(self, request_id: str) -> int:
+        return self.device.facts[request_id].namespace
 
     def _room(self, request: Request) -> int:
         return self.scheduler.config.max_model_len - request.num_prompt
@@ -340,7 +333,7 @@ class Simulation:
             self.scheduler.fail_step(str(failure))
         else:
             for fork in self.scheduler.commit(result).forks:
-                self._requests[fork.child.id] = fork.child
+                self._handles[fork.child.id].request = fork.child
         self._poison_free_blocks()
 
     def _poison_free_blocks(self) -> None:
@@ -350,16 +343,25 @@ class Simulation:
             self.device.memory.poison(block for block in kv.pool.free_list if not kv.index.holds(block))
 
 
+def _allowed(grammar: Grammar | None, outputs: Sequence[int]) -> list[int] | None:
+    return None if grammar is None else sorted(grammar(outputs))
+
+
+def _with_stops(roles: Roles, repetition: Repetition | None) -> Roles:
+    return roles if repetition is None else replace(roles, stops=(repetition,))
+
+
+def _namespace(salt: str | None, adapter: str | None) -> bytes:
+    """Whose prefixes may be shared: the same salt and the same adapter; an empty salt is none."""
+    return (salt or "").encode() + (b"\0adapter\0" + adapter.encode() if adapter is not None else b"")
+
+
 _LATER_ARGUMENTS: Final = {
-    "delay_factor": 0.0,
-    "num_draft_tokens": 0,
-    "max_loras": None,
     "encoder_budget": None,
     "encoder_cache_size": None,
     "sliding_window": None,
-    "load_timeout": None,
 }
-_LATER_SUBMIT: Final = {"adapter": None, "media": (), "grammar": None}
+_LATER_SUBMIT: Final = {"media": ()}
 
 
 def _refuse_later(where: str, given: dict[str, Any], later: dict[str, Any]) -> None:

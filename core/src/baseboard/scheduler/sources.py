@@ -1,0 +1,52 @@
+"""PrefixSource: finds tokens that were computed elsewhere, and gets their keys and values here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from baseboard.request.request import Request
+
+
+class Landing(Enum):
+    NOW = "now"  #: the executor fetches it in the step that admits the request
+    LATER = "later"  #: it is being sent: the request waits and holds the blocks it goes to
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Tokens beyond the local prefix whose keys and values can be had: whole blocks, short of the last token."""
+
+    num_tokens: int
+    landing: Landing
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where found tokens are to go."""
+
+    blocks: Sequence[int]  #: the request's whole block table
+    first: int  #: position of the first token
+    num_tokens: int
+
+
+class PrefixSource(Protocol):
+    """Something outside that has keys and values. It tells the scheduler when what it sends has landed."""
+
+    def find(self, request: Request, num_local: int) -> Found | None:
+        """What there is beyond the ``num_local`` tokens in the local cache; asked each time it might be admitted."""
+        ...
+
+    def begin(self, request: Request, place: Place) -> None:
+        """Start sending what was found to land later. ``Scheduler.remote_kv`` is owed."""
+        ...
+
+    def cancel(self, request: Request) -> None:
+        """The request has ended or lost its place: from the return of this call on nothing is written for it."""
+        ...
+
+    def keeps(self, request: Request) -> bool:
+        """Whether the blocks of a request that ends now are still being read; ``Scheduler.sent`` is owed then."""
+        ...

@@ -1,0 +1,145 @@
+"""A simulated store of keys and values outside the device: offers what a test puts there, late or broken if told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+from weakref import WeakSet
+
+from baseboard.request.request import Request
+from baseboard.scheduler.sources import Found, Landing, Place
+from baseboard.testing.memory import SimulatedMemory
+from baseboard.testing.model import Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """KV of a prompt's first tokens. ``latency`` in steps: 0 is fetched at once, None never arrives."""
+
+    tokens: tuple[int, ...]
+    latency: int | None
+    lost_blocks: frozenset[int]  #: indices, in the prompt, of blocks that turn out to be missing
+    known_from: int  #: step from which it can be found
+
+
+@dataclass(frozen=True, slots=True)
+class _Sending:
+    request: Request
+    place: Place
+    offer: Offer
+    lands_at: int | None
+    began_at: float
+
+
+class SimulatedConnector:
+    """A ``PrefixSource``. ``namespace_of`` tells whose slots are written; ``landed`` is ``Scheduler.remote_kv``."""
+
+    def __init__(self, memory: SimulatedMemory, namespace_of: Callable[[str], int]) -> None:
+        self._memory: Final = memory
+        self._namespace_of: Final = namespace_of
+        self._offers: Final[list[Offer]] = []
+        self._sending: Final[dict[Request, _Sending]] = {}
+        self._chosen: Final[dict[str, Offer]] = {}
+        self._stores: Final[dict[str, int]] = {}  # request id: steps that the store still reads its blocks
+        self._reading: Final[dict[Request, int]] = {}  # request: step at which the reading ends
+        self._given_up: Final[WeakSet[Request]] = WeakSet()  # waited too long for; not asked for again
+        self._step = 0
+        self._now = 0.0
+
+    # --- what a test says -------------------------------------------------------------------------------------
+
+    def offer(
+        self,
+        prompt: Sequence[int],
+        num_tokens: int,
+        latency: int | None = 0,
+        lost_blocks: Sequence[int] = (),
+        known_after: int = 0,
+    ) -> None:
+        """KV of the first ``num_tokens`` tokens of ``prompt`` exists, and is found ``known_after`` steps from now."""
+        known_from = self._step + known_after
+        self._offers.append(Offer(tuple(prompt[:num_tokens]), latency, frozenset(lost_blocks), known_from))
+
+    def store(self, request_id: str, latency: int) -> None:
+        """When this request ends its blocks are read for ``latency`` more steps."""
+        self._stores[request_id] = latency
+
+    # --- what the scheduler asks ------------------------------------------------------------------------------
+
+    def find(self, request: Request, num_local: int) -> Found | None:
+        best: tuple[int, Offer] | None = None
+        if request in self._given_up:
+            return None
+        for offer in self._offers:
+            length = self._usable(request, offer)
+            if offer.known_from <= self._step and length > max(num_local, best[0] if best else 0):
+                best = (length, offer)
+        if best is None:
+            return None
+        length, offer = best
+        self._chosen[request.id] = offer
+        return Found(length - num_local, Landing.NOW if offer.latency == 0 else Landing.LATER)
+
+    def begin(self, request: Request, place: Place) -> None:
+        offer = self._chosen[request.id]
+        lands_at = None if offer.latency is None else self._step + offer.latency
+        self._sending[request] = _Sending(request, place, offer, lands_at, self._now)
+
+    def cancel(self, request: Request) -> None:
+        self._sending.pop(request, None)
+
+    def keeps(self, request: Request) -> bool:
+        latency = self._stores.pop(request.id, None)
+        if latency is None:
+            return False
+        self._reading[request] = self._step + latency
+        return True
+
+    # --- what time brings -------------------------------------------------------------------------------------
+
+    def step(self, now: float, load_timeout: float | None) -> list[tuple[Request, int]]:
+        """One step goes by; returns the requests whose KV has landed, or was given up, with their good tokens."""
+        self._step += 1
+        self._now = now
+        landed: list[tuple[Request, int]] = []
+        for request, sending in list(self._sending.items()):
+            if sending.lands_at is not None and sending.lands_at <= self._step:
+                del self._sending[request]
+                good = self._write(request.id, sending.place.blocks, sending.place, sending.offer)
+                landed.append((request, good))
+            elif load_timeout is not None and now - sending.began_at >= load_timeout:
+                del self._sending[request]
+                self._given_up.add(request)
+                landed.append((request, 0))
+        return landed
+
+    def read_out(self) -> list[Request]:
+        """Finished requests whose blocks nobody reads any more."""
+        done = [request for request, until in self._reading.items() if until <= self._step]
+        for request in done:
+            del self._reading[request]
+        return done
+
+    def fetch(self, request_id: str, blocks: Sequence[int], place: Place) -> int:
+        """Write what a plan loads; returns how many leading tokens of it are good."""
+        return self._write(request_id, blocks, place, self._chosen[request_id])
+
+    def _usable(self, request: Request, offer: Offer) -> int:
+        """Whole blocks of the offer that the request begins with, short of its last token."""
+        size = self._memory.block_size
+        length = 0
+        for mine, theirs in zip(request.tokens, offer.tokens, strict=False):
+            if mine != theirs:
+                break
+            length += 1
+        return min(length, len(request.tokens) - 1) // size * size
+
+    def _write(self, request_id: str, blocks: Sequence[int], place: Place, offer: Offer) -> int:
+        size, namespace = self._memory.block_size, self._namespace_of(request_id)
+        for position in range(place.first, place.first + place.num_tokens):
+            if position // size in offer.lost_blocks:
+                return position - place.first
+            content = Slot(offer.tokens[position], position, namespace)
+            self._memory.write(blocks[position // size], position % size, content)
+        return place.num_tokens

@@ -1,0 +1,179 @@
+"""Mistakes that the random episodes must find: each is one textual change to the real sources, with its reason.
+
+``python mutants.py NUMBER`` loads the changed module in place of the real one and plays episodes until one fails.
+It exits with 0 when a failure was found (the mutant is killed) and with 1 when all episodes passed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from random import Random
+from types import ModuleType
+
+#: Episodes played before a mutant counts as a survivor.
+EPISODES = 3000
+
+POOL, PREFIX, MANAGER = "baseboard.kv.pool", "baseboard.kv.prefix", "baseboard.kv.manager"
+BOOK, PLANNER, COMMIT = "baseboard.scheduler.book", "baseboard.scheduler.planner", "baseboard.scheduler.commit"
+DRAFT, PREEMPTION, INFLIGHT = (
+    "baseboard.scheduler.draft",
+    "baseboard.scheduler.preemption",
+    "baseboard.scheduler.inflight",
+)
+SCHEDULER, REQUEST, LIMITS = "baseboard.scheduler.scheduler", "baseboard.request.request", "baseboard.scheduler.limits"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """``old`` occurs once in ``module`` and becomes ``new``."""
+
+    reason: str
+    module: str
+    old: str
+    new: str
+    quick: bool = False  #: also in the default test run
+
+
+MUTANTS = (
+    # --- block pool -------------------------------------------------------------------------------------------------
+    Mutant("a block taken from the cache keeps its index entry", POOL, "self._content.forget(block)", "pass", True),
+    Mutant("a hit on a free block leaves it in the free list", POOL, "del self._cached[block]", "pass"),
+    Mutant("a block with references left is freed", POOL, "if self._refs[block] == 0:\n                if self._content", "if True:\n                if self._content"),
+    Mutant("a taken block starts with two references", POOL, "self._refs[block] = 1", "self._refs[block] = 2"),
+    Mutant("blocks with content are freed as plain", POOL, "if self._content.holds(block):\n                    self._cached", "if False:\n                    self._cached"),
+    Mutant("forgotten blocks get lost", POOL, "self._plain.extend(dropped)", "pass"),
+    # --- prefix index -----------------------------------------------------------------------------------------------
+    Mutant("a key ignores what came before", PREFIX, "blake2b(last + raw[at : at + step]", "blake2b(raw[at : at + step]", True),
+    Mutant("a key leaves out the last token of its block", PREFIX, "raw[at : at + step]", "raw[at : at + step - 8]", True),
+    Mutant("a key ignores the namespace", PREFIX, "self._last = blake2b(namespace,", "self._last = blake2b(b'',"),
+    Mutant("a copied chain of keys starts anew", PREFIX, "twin._last = self._last", "pass"),
+    Mutant("the search goes on behind a gap", PREFIX, "if block is None:\n                break", "if block is None:\n                continue"),
+    Mutant("a known key moves to the newer block", PREFIX, "if key not in self._block_of:", "if True:"),
+    # --- KV manager -------------------------------------------------------------------------------------------------
+    Mutant("the whole prompt may be a hit", MANAGER, "limit = (len(tokens) - 1) // self.block_size", "limit = len(tokens) // self.block_size", True),
+    Mutant("a half-filled block is published", MANAGER, "full = self.index.full_blocks(computed, self.block_size)", "full = self.index.full_blocks(computed + 1, self.block_size)", True),
+    Mutant("nothing is copied on write", MANAGER, "self.pool.refs(blocks[first]) > 1", "self.pool.refs(blocks[first]) > 99", True),
+    Mutant("every holder copies, the last one too", MANAGER, "self.pool.refs(blocks[first]) > 1", "self.pool.refs(blocks[first]) > 0"),
+    Mutant("an inherited published block is written in place", MANAGER, "self.index.forget(blocks[first])", "pass"),
+    Mutant("the copy is left out of the count of room", MANAGER, "if fresh + shared > self.pool.num_free:", "if fresh > self.pool.num_free:"),
+    Mutant("free hit blocks are counted twice", MANAGER, "return fresh <= self.pool.num_free - self._idle(hit.blocks) - spoken_for", "return fresh <= self.pool.num_free - spoken_for"),
+    Mutant("blocks spoken for are given away", MANAGER, "self._idle(hit.blocks) - spoken_for", "self._idle(hit.blocks) + spoken_for"),
+    Mutant("swap-in forgets the cached blocks it pins", MANAGER, "if wanted - len(hits) > self.pool.num_free - self._idle(hits):", "if wanted - len(hits) > self.pool.num_free:"),
+    Mutant("swap-in has no room for the next token", MANAGER, "wanted = max(self.blocks_for(num_tokens), len(table.host_blocks))", "wanted = len(table.host_blocks)"),
+    Mutant("swap-in moves the wrong host blocks", MANAGER, "moved = table.host_blocks[len(hits) :]", "moved = table.host_blocks[: len(table.host_blocks) - len(hits)]"),
+    Mutant("host blocks are not given back on swap-in", MANAGER, "self.host.release(table.host_blocks, owner)\n        table.host_blocks.clear()\n        table.num_published = len(hits)", "table.host_blocks.clear()\n        table.num_published = len(hits)", True),
+    Mutant("a fork shares one block too few", MANAGER, "shared = source.blocks[: self.blocks_for(computed)]", "shared = source.blocks[: computed // self.block_size]", True),
+    Mutant("a fork takes no references", MANAGER, "for block in shared:\n            self.pool.acquire(block)", "for block in ():\n            self.pool.acquire(block)"),
+    Mutant("what is released still counts as published", MANAGER, "table.host_blocks.clear()\n        table.num_published = 0\n        table.outdated = False", "table.host_blocks.clear()\n        table.outdated = False"),
+    Mutant("an admitted hit is published again", MANAGER, "table.num_published = len(hit.blocks)", "table.num_published = 10**9"),
+    # --- planner ----------------------------------------------------------------------------------------------------
+    Mutant("the budget is not kept", PLANNER, "return min(want, budget)", "return want", True),
+    Mutant("an unfinished chunk is sampled from", PLANNER, "if request.computed == request.target:", "if request.computed <= request.target:", True),
+    Mutant("the last token is computed, too", PLANNER, "and known < request.max_total:", "and known <= request.max_total:"),
+    Mutant("the short cut writes beyond the table", PLANNER, "known <= request.capacity", "known <= request.capacity + 1", True),
+    Mutant("the short cut also serves what is to be forked", PLANNER, "extension.capacity if request.width == 1 else 0", "extension.capacity"),
+    Mutant("a table update starts one entry late", PLANNER, "TableUpdate(request.id, extension.first,", "TableUpdate(request.id, extension.first + 1,"),
+    Mutant("the copy is not put into the plan", PLANNER, "if extension.copy is not None:", "if False:"),
+    Mutant("the worst request evicts itself and is served all the same", PLANNER, "if victim is request:\n                return False", "if victim is request:\n                return True"),
+    Mutant("swapped requests come in though blocks were just taken", PLANNER, "if draft.preempted or moved.pairs:", "if False:"),
+    Mutant("the swap-in is not put into the plan", PLANNER, "draft.move(KVOpKind.SWAP_IN, pairs)", "pass", True),
+    Mutant("moves ordered between steps are dropped", PLANNER, "draft.move(KVOpKind.SWAP_OUT, moved.pairs)", "pass"),
+    Mutant("the best request is evicted", PLANNER, "victim = self._book.running[-1]", "victim = self._book.running[0]"),
+    Mutant("room kept from running ahead is given to others", PLANNER, "- len(kv.held(request.id)), 0)", "- len(kv.held(request.id)), -9)"),
+    Mutant("a gate's refusal is ignored", PLANNER, "if answer is Verdict.CLOSE:\n                return answer", "if answer is Verdict.CLOSE:\n                continue"),
+    # --- book and commit --------------------------------------------------------------------------------------------
+    Mutant("a row that was preempted is not retired", BOOK, "self.running.remove(request)\n        self._retire(request)", "self.running.remove(request)", True),
+    Mutant("a parent goes on writing into the block it shares", BOOK, "parent.capacity = min(parent.capacity, parent.computed)", "pass", True),
+    Mutant("a child writes into the block it shares", BOOK, "child.capacity = computed", "child.capacity = parent.capacity + self.kv.block_size"),
+    Mutant("samples to come take no place", BOOK, "sum(request.width - 1 for request in self.running if request.width > 1)", "0"),
+    Mutant("an aborted request is moved out all the same", BOOK, "self._moving.pop(request, None)\n        request.on(event)", "request.on(event)"),
+    Mutant("a reset wipes what is on its way to the host", BOOK, "if block not in moving)", "if True)"),
+    Mutant("blocks of an ended request stay taken", BOOK, "self.kv.close(request.id)", "pass"),
+    Mutant("a stale result counts", COMMIT, "elif not request.awaits(epoch, start + count):", "elif False:", True),
+    Mutant("a failed step's moves are believed", COMMIT, "for request in (*flight.requests, *flight.swapped_out):\n            self._book.distrust(request)", "pass"),
+    Mutant("what moved after a failed step is believed", COMMIT, "for request in (*flight.requests, *flight.swapped_out):", "for request in flight.swapped_out:"),
+    Mutant("a failed step publishes nothing, but ends nobody", COMMIT, "self._book.finish(request, Event.FAIL)", "pass"),
+    Mutant("a stop token is passed over", COMMIT, "if token in request.stop_ids and len(tokens) > request.stop_from:", "if False:"),
+    Mutant("one token too many", COMMIT, "elif len(tokens) >= request.max_total:", "elif len(tokens) > request.max_total:"),
+    Mutant("promises are not kept", COMMIT, "request.promised -= samples > 0", "request.promised = 0"),
+    Mutant("samples get each other's tokens", COMMIT, "zip(children, sampled[1:], strict=True)", "zip(children, sampled[:0:-1], strict=True)"),
+    # --- requests, preemption, forks, drafts --------------------------------------------------------------------------
+    Mutant("a late result counts though the request came back", REQUEST, "waits = not self.finished and not self.resident", "waits = not self.finished", True),
+    Mutant("late results are taken out of order", REQUEST, "and len(self.tokens) == num_tokens", ""),
+    Mutant("nothing is disowned after a failure", REQUEST, '"""Nothing that is under way is to be accepted."""\n        self.epoch += 1', '"""Nothing that is under way is to be accepted."""'),
+    Mutant("a request runs ahead of its own fork", REQUEST, "if self.promised and self.width > 1:", "if False:"),
+    Mutant("swap keeps a token that was never sampled", PREEMPTION, "request.computed = min(request.computed, len(request.tokens) - 1)", "pass"),
+    Mutant("swap leaves the short cut open", PREEMPTION, "request.capacity = 0\n        request.publish_at = 0\n        request.leave", "request.publish_at = 0\n        request.leave"),
+    Mutant("swapped requests keep their row", PREEMPTION, "request.leave_executor()", "request.promised = 0"),
+    Mutant("a fork builds on what is under way", SCHEDULER, "min(before, default=request.computed)", "request.computed"),
+    Mutant("a fork builds on a copy that is under way", INFLIGHT, "return min((start, *replaced))", "return start"),
+    Mutant("a fork builds on a request that has only entered", INFLIGHT, "return 0", "return start"),
+    Mutant("a fork takes a place that is not there", SCHEDULER, "self._book.num_places < self.config.max_running", "True"),
+    Mutant("a fork inherits a token it is to compute", SCHEDULER, "min(self._landed(parent), len(parent.tokens) - 1)", "self._landed(parent)"),
+    Mutant("copies that depend on each other share a batch", DRAFT, "and not (kind is KVOpKind.COPY and _conflict(self._moves[-1][1], pairs))", ""),
+    Mutant("a prompt that does not fit is never computed", LIMITS, "if want <= budget or want > self.max_num_batched_tokens else 0", "if want <= budget else 0"),
+)  # fmt: skip
+
+
+class _Changed(SourceFileLoader):
+    def __init__(self, mutant: Mutant, path: str) -> None:
+        super().__init__(mutant.module, path)
+        self._mutant = mutant
+
+    def get_code(self, fullname: str):  # always from the changed text, never from a cached file
+        source = changed_source(self._mutant, Path(self.path).read_text(encoding="utf-8"))
+        return compile(source, self.path, "exec", dont_inherit=True)
+
+
+class _Finder(MetaPathFinder):
+    def __init__(self, mutant: Mutant, path: str) -> None:
+        self._mutant, self._path = mutant, path
+
+    def find_spec(self, fullname: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if fullname != self._mutant.module:
+            return None
+        loader = _Changed(self._mutant, self._path)
+        return importlib.util.spec_from_file_location(fullname, self._path, loader=loader)
+
+
+def changed_source(mutant: Mutant, source: str) -> str:
+    assert source.count(mutant.old) == 1, f"{mutant.module}: {mutant.old!r} occurs {source.count(mutant.old)} times"
+    return source.replace(mutant.old, mutant.new)
+
+
+def source_path(module: str) -> str:
+    """Where a module's source is; imports its packages only."""
+    found = importlib.util.find_spec(module)
+    assert found is not None
+    assert found.origin is not None
+    return found.origin
+
+
+def hunt(mutant: Mutant, episodes: int = EPISODES) -> str | None:
+    """How the mutant gave itself away, or None."""
+    sys.meta_path.insert(0, _Finder(mutant, source_path(mutant.module)))
+    import pytest
+
+    from core.simulation.episode import play
+    from core.simulation.watch import watch_every_step
+
+    watch_every_step(pytest.MonkeyPatch())
+    for seed in range(episodes):
+        rng = Random(seed)
+        try:
+            play(rng, rng.randint(1, 50))
+        except Exception as failure:  # whatever it is, the mutant was noticed
+            return f"episode {seed}: {type(failure).__name__}: {failure}"
+    return None
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    fate = hunt(MUTANTS[int(sys.argv[1])])
+    print(fate)
+    sys.exit(1 if fate is None else 0)

@@ -1,0 +1,167 @@
+"""Random episodes: any mix of requests, limits, interference and a nasty device, judged by one oracle.
+
+An episode is drawn from a ``random.Random``: a seeded one, or one that Hypothesis controls and shrinks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from baseboard.contract.errors import RequestRejected
+from baseboard.request.status import Status
+from baseboard.testing import Handle, Simulation
+
+#: Text that prompts begin with, so that they share prefixes.
+STEMS = ([5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20], [5, 6, 7, 8, 1, 1, 1, 1, 1, 1], [3] * 14, [])
+LONGEST_PROMPT = 24
+
+
+@dataclass
+class Episode:
+    """One simulation, the requests it was given and what became of them."""
+
+    sim: Simulation
+    rng: Random
+    handles: list[Handle] = field(default_factory=list)
+    met: Counter[str] = field(default_factory=Counter)  #: how often something worth testing happened
+
+    @property
+    def live(self) -> list[Handle]:
+        return [h for first in self.handles for h in first.samples if not h.status.finished]
+
+    # --- what may happen between two steps ----------------------------------------------------------------------
+
+    def submit(self) -> None:
+        rng = self.rng
+        prompt = rng.choice(STEMS)[: rng.randint(0, 16)] + [rng.randint(0, 3) for _ in range(rng.randint(1, 6))]
+        seed = rng.choice((None, 1, 2))
+        try:
+            handle = self.sim.submit(
+                prompt,
+                max_tokens=rng.randint(1, 14),
+                n=rng.choice((1, 1, 1, 2, 3)),
+                seed=seed,
+                priority=rng.randint(0, 2),
+                salt=rng.choice((None, None, "a")),
+                adapter=rng.choice((None, None, None, "x", "y")),
+                stop_token_ids=range(rng.choice((0, 0, 0, 8))),
+            )
+        except RequestRejected:
+            self.met["refused"] += 1
+            return
+        self.handles.append(handle)
+        for sample in handle.samples:
+            if rng.randint(0, 3) == 0:
+                self.sim.script(sample, [rng.randint(0, 96) for _ in range(rng.randint(1, 6))])
+
+    def abort(self) -> None:
+        first = self.rng.choice(self.handles)
+        self.sim.abort(first)
+        self.met["abort"] += 1
+
+    def preempt(self) -> None:
+        self.sim.preempt(self.rng.choice(self.live), self.rng.choice(("recompute", "swap", "auto")))
+
+    def fork(self) -> None:
+        parent = self.rng.choice(self.live)
+        if not parent.request.num_outputs or parent.id != parent.request.id:
+            return
+        child = self.sim.fork(parent)
+        if self.rng.randint(0, 1):
+            self.sim.script(child, child.tokens + [self.rng.randint(0, 96) for _ in range(self.rng.randint(1, 4))])
+        self.handles.append(child)
+        self.met["fork"] += 1
+        self.met["fork that shares"] += child.status is Status.RUNNING
+
+    def reset(self) -> None:
+        self.sim.reset_prefix_cache(preempt=self.rng.randint(0, 2) == 0)
+        assert self.sim.cached_blocks == 0
+
+    def fail(self) -> None:
+        self.sim.fail_next_step()
+        self.met["failed step"] += 1
+
+    def step(self) -> None:
+        plan = self.sim.step()
+        self.met["step"] += 1
+        self.met["copy"] += bool(plan.copies)
+        self.met["swap in"] += bool(plan.swaps_in)
+        self.met["swap out"] += bool(plan.swaps_out)
+
+    # --- what must be true in the end -----------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Run to the end and compare everything with the solo runs."""
+        sim = self.sim
+        sim.run(max_steps=5000)
+        for first in self.handles:
+            for handle in first.samples:
+                self._judge(handle)
+        sim.step()
+        assert sim.device.num_rows == 0, "the device was not told to forget a row"
+        assert sim.stats.tracked_requests == 0
+        assert sim.free_blocks == sim.scheduler.kv.pool.num_blocks
+        assert sim.free_host_blocks == sim.scheduler.kv.host.num_blocks
+        self.met["hit"] += sim.stats.prefix_hits > 0
+        self.met["eviction"] += sim.stats.evictions > 0
+        self.met["preemption"] += sim.stats.num_preemptions > 0
+        self.met["stale result"] += sim.stats.stale_results > 0
+
+    def _judge(self, handle: Handle) -> None:
+        solo = self.sim.solo(handle)
+        self.met[str(handle.finish_reason)] += 1
+        assert handle.tokens == solo[: len(handle.tokens)], f"{handle!r} is not what it is alone"
+        if handle.finish_reason in {"abort", "error"}:
+            return
+        config = self.sim.scheduler.config
+        room = min(config.max_model_len, config.pool_tokens + 1) - handle.request.num_prompt
+        assert len(handle.tokens) == min(len(solo), room)
+        stopped = len(solo) <= room and solo[-1] in handle.request.stop_ids
+        assert handle.finish_reason == ("stop" if stopped else "length")
+
+
+def draw_settings(rng: Random) -> dict[str, Any]:
+    block_size = rng.choice((1, 2, 4, 8))
+    tokens = rng.randint(16, 80)
+    return {
+        "num_blocks": max(1, tokens // block_size),
+        "block_size": block_size,
+        "num_host_blocks": rng.choice((0, 1, 3, 8, 40)),
+        "max_num_batched_tokens": rng.choice((64, 16, 24, 5, 1)),
+        "max_num_seqs": rng.choice((12, 8, 5, 3, 1)),
+        "max_num_active_seqs": rng.choice((None, None, None, 3)),
+        "max_model_len": rng.choice((4096, 30, 20)),
+        "policy": rng.choice(("fcfs", "priority")),
+        "preemption": rng.choice(("auto", "recompute", "swap")),
+        "prefix_caching": rng.randint(0, 3) > 0,
+        "chunked_prefill": rng.randint(0, 3) > 0,
+        "long_prefill_token_threshold": rng.choice((0, 0, 1, 5)),
+        "num_draft_tokens": rng.choice((0, 0, 0, 3)),
+        "max_loras": rng.choice((None, 1)),
+        "pipeline_depth": rng.randint(0, 3),
+        "reverse_rows": rng.randint(0, 1) == 1,
+        "copy_latency": rng.choice((0, 1, 4)),
+        "late_metadata": rng.randint(0, 1) == 1,
+    }
+
+
+#: How often each action is taken; the simple ones first, which Hypothesis shrinks to.
+ACTIONS = ("step",) * 16 + ("submit",) * 7 + ("preempt",) * 3 + ("fork",) * 3 + ("abort", "reset", "fail")
+
+
+def play(rng: Random, num_actions: int) -> Episode:
+    """Draw an episode, play it and judge it. Raises ``AssertionError`` for anything wrong."""
+    episode = Episode(Simulation(**draw_settings(rng)), rng)
+    episode.submit()
+    for _ in range(num_actions):
+        action = rng.choice(ACTIONS)
+        if action == "abort" and not episode.handles:
+            continue
+        if action in {"preempt", "fork"} and not episode.live:
+            continue
+        getattr(episode, action)()
+    episode.finish()
+    return episode

@@ -1,0 +1,200 @@
+"""The public surface of the simulation: arguments, refusals, handles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from baseboard.contract.errors import RequestRejected, Unsupported
+from baseboard.request.status import Status
+from baseboard.testing import Simulation
+from core.simulation.texts import as_alone, text
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("encoder_budget", 10),
+        ("encoder_cache_size", 10),
+        ("sliding_window", 8),
+    ],
+)
+def test_arguments_of_features_that_are_not_there_are_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(Unsupported, match=rf"Simulation\({name}={value!r}\)"):
+        Simulation(**{name: value})
+
+
+def test_arguments_that_ask_for_nothing_are_accepted() -> None:
+    sim = Simulation(
+        delay_factor=0.0,
+        num_draft_tokens=0,
+        max_loras=None,
+        encoder_budget=None,
+        encoder_cache_size=None,
+        sliding_window=None,
+        load_timeout=None,
+    )
+    h = sim.submit(text(4), adapter=None, media=(), grammar=None)
+    sim.run()
+    assert as_alone(sim, h)
+
+
+@pytest.mark.parametrize(("name", "value"), [("media", [(0, 1, b"", 1)])])
+def test_wishes_of_requests_that_are_not_there_are_refused_by_name(name: str, value: Any) -> None:
+    sim = Simulation()
+    with pytest.raises(Unsupported, match=rf"submit\({name}="):
+        sim.submit(text(4), **{name: value})
+    assert sim.stats.tracked_requests == 0
+
+
+def test_misspelt_arguments_are_refused() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'prefix_cache'"):
+        Simulation(prefix_cache=True)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'max_token'"):
+        Simulation().submit(text(4), max_token=3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_blocks": 0}, "pool_tokens=0 must be at least 1"),
+        ({"block_size": 0}, "pool_tokens=0 must be at least 1"),
+        ({"num_blocks": -1, "block_size": -1}, "num_blocks=-1 must be at least 1"),
+        ({"num_host_blocks": -1}, "num_host_blocks=-1 must not be negative"),
+        ({"max_num_batched_tokens": 0}, "max_num_batched_tokens=0 must be at least 1"),
+        ({"max_num_seqs": 0}, "max_num_seqs=0 must be at least 1"),
+        ({"max_num_active_seqs": 0}, "max_num_active_seqs=0 must be at least 1"),
+        ({"max_model_len": 1}, "max_model_len=1 must be at least 2: one token in, one out"),
+        ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold=-1 must not be negative"),
+    ],
+)
+def test_numbers_that_leave_nothing_to_schedule_are_refused(arguments: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        Simulation(**arguments)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"policy": "lifo"}, "policy='lifo' is unknown; known are fcfs, prefill_first, priority"),
+        ({"preemption": "drop"}, "preemption='drop' is unknown; known are auto, recompute, swap"),
+    ],
+)
+def test_names_that_nobody_registered_are_refused(arguments: dict[str, str], message: str) -> None:
+    with pytest.raises(Unsupported, match=f"^{message}$"):
+        Simulation(**arguments)  # pyright: ignore[reportArgumentType]
+    sim = Simulation()
+    h = sim.submit(text(4))
+    with pytest.raises(Unsupported, match="preemption='drop' is unknown"):
+        sim.preempt(h, "drop")
+
+
+def test_an_empty_prompt_is_refused() -> None:
+    with pytest.raises(RequestRejected, match="the prompt is empty"):
+        Simulation().submit([])
+
+
+def test_a_handle_shows_one_request() -> None:
+    sim = Simulation(8, 4)
+    h = sim.submit(text(6), max_tokens=3, request_id="x")
+    assert (h.id, h.status, h.tokens, h.finish_reason, h.error) == ("x", Status.WAITING, [], None, None)
+    assert (h.num_computed_tokens, h.num_cached_tokens, h.num_preemptions, h.blocks) == (0, 0, 0, [])
+    assert h.samples[0] is h
+    assert "'x' waiting 0/6 tokens" in repr(h)
+    sim.step()
+    assert (h.num_computed_tokens, len(h.blocks), h.num_in_flight) == (6, 2, 0)
+
+
+def test_a_plan_never_changes_afterwards() -> None:
+    sim = Simulation(8, 4, pipeline_depth=1)
+    h = sim.submit(text(6), max_tokens=3)
+    plan = sim.step()
+    before = repr(plan)
+    sim.run()
+    assert repr(plan) == before
+    assert plan.tokens == {h.id: 6}
+
+
+def test_run_says_how_many_steps_it_took_and_complains_when_they_do_not_do() -> None:
+    sim = Simulation(8, 4)
+    sim.submit(text(6), max_tokens=3)
+    assert sim.run() == 3
+    assert sim.run() == 0
+    sim.submit(text(6), max_tokens=9)
+    with pytest.raises(AssertionError, match="1 requests left after 4 steps"):
+        sim.run(max_steps=4)
+
+
+def test_solo_is_what_a_simulation_with_one_request_gives() -> None:
+    """The oracle is computed from the model alone; here it is held against a run."""
+    crowd = Simulation(24, 4, max_num_batched_tokens=16)
+    handles = [crowd.submit(text(7, key), max_tokens=9, n=2, seed=key, salt=str(key % 2)) for key in range(6)]
+    for key, h in enumerate(handles):
+        alone = Simulation(1000, 4, prefix_caching=False)
+        same = alone.submit(text(7, key), max_tokens=9, n=2, seed=key, salt=str(key % 2))
+        alone.run()
+        assert [s.tokens for s in same.samples] == [crowd.solo(s) for s in h.samples]
+
+
+def test_a_script_counts_from_the_first_output_and_holds_for_what_it_covers() -> None:
+    sim = Simulation(8, 4)
+    h = sim.submit(text(4), max_tokens=5)
+    sim.script(h, [1, 2])
+    sim.run()
+    assert h.tokens[:2] == [1, 2]
+    assert h.tokens == sim.solo(h)
+    plain = Simulation(8, 4)
+    longer = plain.submit([*text(4), 1, 2], max_tokens=3)
+    plain.run()
+    assert h.tokens[2:] == longer.tokens
+
+
+def test_the_free_list_shows_which_block_goes_next() -> None:
+    sim = Simulation(4, 4)
+    assert sim.free_list == [1, 2, 3, 4]
+    h = sim.submit(text(5), max_tokens=2)
+    sim.step()
+    assert h.blocks == [1, 2]
+    assert sim.free_list == [3, 4]
+    sim.run()
+    assert sim.free_list == [3, 4, 2, 1]
+
+
+def test_preempting_what_does_not_run_does_nothing() -> None:
+    sim = Simulation(8, 4)
+    h = sim.submit(text(4), max_tokens=2)
+    sim.preempt(h)
+    assert (h.status, h.num_preemptions) == (Status.WAITING, 0)
+    sim.run()
+    sim.preempt(h)
+    assert h.finish_reason == "length"
+
+
+def test_the_check_notices_a_plan_that_changed() -> None:
+    sim = Simulation(8, 4)
+    sim.check()
+    sim.device.metadata_mismatches += 1
+    with pytest.raises(AssertionError, match="a plan changed after it was handed over"):
+        sim.check()
+
+
+def test_the_check_notices_a_lost_reference() -> None:
+    sim = Simulation(8, 4)
+    h = sim.submit(text(4), max_tokens=2)
+    sim.step()
+    sim.scheduler.kv.pool.acquire(h.blocks[0])
+    with pytest.raises(AssertionError, match="reference counts"):
+        sim.check()
+
+
+def test_the_check_notices_a_request_in_the_wrong_queue() -> None:
+    sim = Simulation(8, 4)
+    h = sim.submit(text(4), max_tokens=2)
+    book = sim.scheduler._book
+    book.waiting.remove(h.request)
+    with pytest.raises(AssertionError, match="in no queue, or in two"):
+        sim.check()
+    book.running.add(h.request)
+    with pytest.raises(AssertionError, match="in the wrong queue"):
+        sim.check()

@@ -1,0 +1,81 @@
+"""Looks at every step of every simulation: what must hold whatever the test is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from weakref import WeakKeyDictionary
+
+import pytest
+
+from baseboard.contract.plan import KVOpKind, StepPlan
+from baseboard.scheduler.gates import StepInputs
+from baseboard.scheduler.scheduler import Scheduler
+from baseboard.testing import Simulation
+
+
+class Watch:
+    """Wraps ``Simulation.step``; raises ``AssertionError`` in the step that breaks a rule."""
+
+    def __init__(self, step: Callable[[Simulation], StepPlan]) -> None:
+        self._step = step
+        self._idle_steps: WeakKeyDictionary[Simulation, int] = WeakKeyDictionary()
+
+    def step(self, sim: Simulation) -> StepPlan:
+        stats = sim.scheduler.stats
+        before = stats.num_finished + stats.num_generated_tokens
+        plan = self._step(sim)
+        sim.check()
+        check_plan(plan, sim)
+        came = stats.num_finished + stats.num_generated_tokens > before
+        busy = plan.ids or plan.swaps_out or came or not sim.scheduler.num_unfinished or sim.scheduler.num_parked
+        self._idle_steps[sim] = 0 if busy else self._idle_steps.get(sim, 0) + 1
+        assert self._idle_steps[sim] < 2, "two steps in a row did nothing, with work to do"
+        return plan
+
+
+def check_plan(plan: StepPlan, sim: Simulation) -> None:
+    """The plan keeps its limits and can be executed as the contract says."""
+    config = sim.scheduler.config
+    assert plan.num_tokens <= config.max_num_batched_tokens
+    assert len(plan.ids) <= config.max_num_seqs
+    assert len(set(plan.ids)) == len(plan.ids)
+    assert all(count >= 1 for count in plan.counts)
+    assert all(start + count <= config.max_model_len - 1 for start, count in zip(plan.starts, plan.counts, strict=True))
+    assert not (plan.swaps_in and plan.swaps_out), "blocks move in and out in one step"
+    entered = [state.id for state in plan.entered]
+    assert len(set(entered)) == len(entered)
+    assert set(entered) <= set(plan.ids)
+    assert not set(entered) & {update.id for update in plan.updates}
+    for op in plan.kv_ops:
+        destinations = [pair.destination for pair in op.pairs]
+        assert op.pairs
+        assert len(set(destinations)) == len(destinations), f"two blocks go to one place: {op}"
+        if op.kind is KVOpKind.COPY:
+            assert not set(destinations) & {pair.source for pair in op.pairs}, f"a copy of a copy: {op}"
+    assert 0 not in [block for state in plan.entered for block in state.blocks], "the null block is in a table"
+
+
+def check_writes(plan: StepPlan, scheduler: Scheduler) -> None:
+    """What a plan writes to is held once, and nobody can find it in the index."""
+    kv = scheduler.kv
+    for name, start, count in zip(plan.ids, plan.starts, plan.counts, strict=True):
+        for block in kv.held(name)[start // kv.block_size : kv.blocks_for(start + count)]:
+            assert kv.pool.refs(block) == 1, f"{name!r} writes to block {block}, which others hold"
+            assert not kv.index.holds(block), f"{name!r} writes to block {block}, which is published"
+
+
+def watch_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = Watch(Simulation.step)
+
+    def step(sim: Simulation) -> StepPlan:
+        return watch.step(sim)
+
+    schedule = Scheduler.schedule
+
+    def schedule_and_check(scheduler: Scheduler, *inputs: StepInputs) -> StepPlan:
+        plan = schedule(scheduler, *inputs)
+        check_writes(plan, scheduler)
+        return plan
+
+    monkeypatch.setattr(Simulation, "step", step)
+    monkeypatch.setattr(Scheduler, "schedule", schedule_and_check)
