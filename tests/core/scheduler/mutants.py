@@ -1,7 +1,7 @@
-"""Mistakes that the random episodes must find: each is one textual change to the real sources, with its reason.
+"""Mistakes that the tests must find: each is one textual change to the real sources, with its reason.
 
-``python mutants.py NUMBER`` loads the changed module in place of the real one and plays episodes until one fails.
-It exits with 0 when a failure was found (the mutant is killed) and with 1 when all episodes passed.
+``python mutants.py NUMBER`` loads the changed module in place of the real one and plays random episodes until one
+fails; for a mistake that these hardly meet, or that breaks a policy and no token, it runs the tests named. It exits with 0 when a failure was found (the mutant is killed) and with 1 when all episodes passed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from pathlib import Path
 from random import Random
 from types import ModuleType
 
+TESTS = Path(__file__).parents[2]
+
 #: Episodes played before a mutant counts as a survivor.
 EPISODES = 3000
 
@@ -26,6 +28,16 @@ DRAFT, PREEMPTION, INFLIGHT = (
     "baseboard.scheduler.inflight",
 )
 SCHEDULER, REQUEST, LIMITS = "baseboard.scheduler.scheduler", "baseboard.request.request", "baseboard.scheduler.limits"
+ORDERS = "baseboard.scheduler.orders"
+
+
+#: Who finds a mutant that the episodes meet too rarely, or cannot tell from the real thing: a test file.
+EPISODES_FIND_IT = ""
+ADMISSION, CACHE = "core/simulation/test_admission.py", "core/simulation/test_prefix_cache.py"
+ENDINGS, FAILURES = "core/simulation/test_endings.py", "core/simulation/test_failures.py"
+PIPELINE, PREEMPTION_TESTS = "core/simulation/test_pipeline.py", "core/simulation/test_preemption.py"
+KV, KV_POOL = "core/kv/test_manager.py", "core/kv/test_pool.py"
+SCHEDULING, ROLES = "core/scheduler/test_scheduler.py", "core/scheduler/test_roles.py"
 
 
 @dataclass(frozen=True)
@@ -37,6 +49,7 @@ class Mutant:
     old: str
     new: str
     quick: bool = False  #: also in the default test run
+    found_by: str = EPISODES_FIND_IT
 
 
 MUTANTS = (
@@ -59,64 +72,75 @@ MUTANTS = (
     Mutant("a half-filled block is published", MANAGER, "full = self.index.full_blocks(computed, self.block_size)", "full = self.index.full_blocks(computed + 1, self.block_size)", True),
     Mutant("nothing is copied on write", MANAGER, "self.pool.refs(blocks[first]) > 1", "self.pool.refs(blocks[first]) > 99", True),
     Mutant("every holder copies, the last one too", MANAGER, "self.pool.refs(blocks[first]) > 1", "self.pool.refs(blocks[first]) > 0"),
-    Mutant("an inherited published block is written in place", MANAGER, "self.index.forget(blocks[first])", "pass"),
+    Mutant("an inherited published block is written in place", MANAGER, "self.index.forget(blocks[first])", "pass", found_by=PIPELINE),
     Mutant("the copy is left out of the count of room", MANAGER, "if fresh + shared > self.pool.num_free:", "if fresh > self.pool.num_free:"),
     Mutant("free hit blocks are counted twice", MANAGER, "return fresh <= self.pool.num_free - self._idle(hit.blocks) - spoken_for", "return fresh <= self.pool.num_free - spoken_for"),
-    Mutant("blocks spoken for are given away", MANAGER, "self._idle(hit.blocks) - spoken_for", "self._idle(hit.blocks) + spoken_for"),
+    Mutant("blocks spoken for are given away", MANAGER, "self._idle(hit.blocks) - spoken_for", "self._idle(hit.blocks)", found_by=ADMISSION),
     Mutant("swap-in forgets the cached blocks it pins", MANAGER, "if wanted - len(hits) > self.pool.num_free - self._idle(hits):", "if wanted - len(hits) > self.pool.num_free:"),
     Mutant("swap-in has no room for the next token", MANAGER, "wanted = max(self.blocks_for(num_tokens), len(table.host_blocks))", "wanted = len(table.host_blocks)"),
     Mutant("swap-in moves the wrong host blocks", MANAGER, "moved = table.host_blocks[len(hits) :]", "moved = table.host_blocks[: len(table.host_blocks) - len(hits)]"),
     Mutant("host blocks are not given back on swap-in", MANAGER, "self.host.release(table.host_blocks, owner)\n        table.host_blocks.clear()\n        table.num_published = len(hits)", "table.host_blocks.clear()\n        table.num_published = len(hits)", True),
     Mutant("a fork shares one block too few", MANAGER, "shared = source.blocks[: self.blocks_for(computed)]", "shared = source.blocks[: computed // self.block_size]", True),
     Mutant("a fork takes no references", MANAGER, "for block in shared:\n            self.pool.acquire(block)", "for block in ():\n            self.pool.acquire(block)"),
-    Mutant("what is released still counts as published", MANAGER, "table.host_blocks.clear()\n        table.num_published = 0\n        table.outdated = False", "table.host_blocks.clear()\n        table.outdated = False"),
-    Mutant("an admitted hit is published again", MANAGER, "table.num_published = len(hit.blocks)", "table.num_published = 10**9"),
+    Mutant("what is released still counts as published", MANAGER, "table.host_blocks.clear()\n        table.num_published = 0\n        table.outdated = False", "table.host_blocks.clear()\n        table.outdated = False", found_by=KV),
+    Mutant("nothing behind a hit is published", MANAGER, "table.num_published = len(hit.blocks)", "table.num_published = 10**9", found_by=CACHE),
     # --- planner ----------------------------------------------------------------------------------------------------
     Mutant("the budget is not kept", PLANNER, "return min(want, budget)", "return want", True),
-    Mutant("an unfinished chunk is sampled from", PLANNER, "if request.computed == request.target:", "if request.computed <= request.target:", True),
-    Mutant("the last token is computed, too", PLANNER, "and known < request.max_total:", "and known <= request.max_total:"),
+    Mutant("an unfinished chunk is sampled from", PLANNER, "if beyond >= 0:", "if beyond >= -1:", True),
+    Mutant("the last token is computed, too", PLANNER, "and known < request.max_total and", "and known <= request.max_total and"),
     Mutant("the short cut writes beyond the table", PLANNER, "known <= request.capacity", "known <= request.capacity + 1", True),
-    Mutant("the short cut also serves what is to be forked", PLANNER, "extension.capacity if request.width == 1 else 0", "extension.capacity"),
+    Mutant("the short cut also serves what is to be forked", PLANNER, "extension.capacity if request.width == 1 and request", "extension.capacity if request"),
     Mutant("a table update starts one entry late", PLANNER, "TableUpdate(request.id, extension.first,", "TableUpdate(request.id, extension.first + 1,"),
     Mutant("the copy is not put into the plan", PLANNER, "if extension.copy is not None:", "if False:"),
-    Mutant("the worst request evicts itself and is served all the same", PLANNER, "if victim is request:\n                return False", "if victim is request:\n                return True"),
-    Mutant("swapped requests come in though blocks were just taken", PLANNER, "if draft.preempted or moved.pairs:", "if False:"),
+    Mutant("swapped requests come in though blocks were just taken", ORDERS, "turn.serve_running()\n        if turn.preempted:\n            return", "turn.serve_running()"),
     Mutant("the swap-in is not put into the plan", PLANNER, "draft.move(KVOpKind.SWAP_IN, pairs)", "pass", True),
-    Mutant("moves ordered between steps are dropped", PLANNER, "draft.move(KVOpKind.SWAP_OUT, moved.pairs)", "pass"),
+    Mutant("moves ordered between steps are dropped", PLANNER, "turn.draft.move(KVOpKind.SWAP_OUT, moved.pairs)", "pass"),
     Mutant("the best request is evicted", PLANNER, "victim = self._book.running[-1]", "victim = self._book.running[0]"),
-    Mutant("room kept from running ahead is given to others", PLANNER, "- len(kv.held(request.id)), 0)", "- len(kv.held(request.id)), -9)"),
+    Mutant("room kept from running ahead is given to others", PLANNER, "- len(kv.held(request.id)), 0)", "- len(kv.held(request.id)), -9)", found_by=PIPELINE),
     Mutant("a gate's refusal is ignored", PLANNER, "if answer is Verdict.CLOSE:\n                return answer", "if answer is Verdict.CLOSE:\n                continue"),
     # --- book and commit --------------------------------------------------------------------------------------------
     Mutant("a row that was preempted is not retired", BOOK, "self.running.remove(request)\n        self._retire(request)", "self.running.remove(request)", True),
     Mutant("a parent goes on writing into the block it shares", BOOK, "parent.capacity = min(parent.capacity, parent.computed)", "pass", True),
     Mutant("a child writes into the block it shares", BOOK, "child.capacity = computed", "child.capacity = parent.capacity + self.kv.block_size"),
     Mutant("samples to come take no place", BOOK, "sum(request.width - 1 for request in self.running if request.width > 1)", "0"),
-    Mutant("an aborted request is moved out all the same", BOOK, "self._moving.pop(request, None)\n        request.on(event)", "request.on(event)"),
+    Mutant("an aborted request is moved out all the same", BOOK, "self._moving.pop(request, None)\n        request.on(event)", "request.on(event)", found_by=ENDINGS),
     Mutant("a reset wipes what is on its way to the host", BOOK, "if block not in moving)", "if True)"),
     Mutant("blocks of an ended request stay taken", BOOK, "self.kv.close(request.id)", "pass"),
-    Mutant("a stale result counts", COMMIT, "elif not request.awaits(epoch, start + count):", "elif False:", True),
+    Mutant("a stale result counts", COMMIT, "good = request.awaits(flight.epochs[row], end)", "good = not request.finished", True),
     Mutant("a failed step's moves are believed", COMMIT, "for request in (*flight.requests, *flight.swapped_out):\n            self._book.distrust(request)", "pass"),
     Mutant("what moved after a failed step is believed", COMMIT, "for request in (*flight.requests, *flight.swapped_out):", "for request in flight.swapped_out:"),
-    Mutant("a failed step publishes nothing, but ends nobody", COMMIT, "self._book.finish(request, Event.FAIL)", "pass"),
+    Mutant("a failed step publishes nothing, but ends nobody", COMMIT, "self._book.finish(request, Event.FAIL)", "pass", found_by=FAILURES),
     Mutant("a stop token is passed over", COMMIT, "if token in request.stop_ids and len(tokens) > request.stop_from:", "if False:"),
     Mutant("one token too many", COMMIT, "elif len(tokens) >= request.max_total:", "elif len(tokens) > request.max_total:"),
     Mutant("promises are not kept", COMMIT, "request.promised -= samples > 0", "request.promised = 0"),
     Mutant("samples get each other's tokens", COMMIT, "zip(children, sampled[1:], strict=True)", "zip(children, sampled[:0:-1], strict=True)"),
     # --- requests, preemption, forks, drafts --------------------------------------------------------------------------
     Mutant("a late result counts though the request came back", REQUEST, "waits = not self.finished and not self.resident", "waits = not self.finished", True),
-    Mutant("late results are taken out of order", REQUEST, "and len(self.tokens) == num_tokens", ""),
-    Mutant("nothing is disowned after a failure", REQUEST, '"""Nothing that is under way is to be accepted."""\n        self.epoch += 1', '"""Nothing that is under way is to be accepted."""'),
-    Mutant("a request runs ahead of its own fork", REQUEST, "if self.promised and self.width > 1:", "if False:"),
+    Mutant("nothing is disowned after a failure", REQUEST, '"""Nothing that is under way is to be accepted."""\n        self.epoch += 1', '"""Nothing that is under way is to be accepted."""', found_by=FAILURES),
+    Mutant("a request runs ahead of its own fork", REQUEST, "(self.width > 1 or self.verifying", "(self.verifying"),
     Mutant("swap keeps a token that was never sampled", PREEMPTION, "request.computed = min(request.computed, len(request.tokens) - 1)", "pass"),
     Mutant("swap leaves the short cut open", PREEMPTION, "request.capacity = 0\n        request.publish_at = 0\n        request.leave", "request.publish_at = 0\n        request.leave"),
     Mutant("swapped requests keep their row", PREEMPTION, "request.leave_executor()", "request.promised = 0"),
     Mutant("a fork builds on what is under way", SCHEDULER, "min(before, default=request.computed)", "request.computed"),
-    Mutant("a fork builds on a copy that is under way", INFLIGHT, "return min((start, *replaced))", "return start"),
+    Mutant("a fork builds on a copy that is under way", INFLIGHT, "return min((start, *replaced))", "return start", found_by=FAILURES),
     Mutant("a fork builds on a request that has only entered", INFLIGHT, "return 0", "return start"),
     Mutant("a fork takes a place that is not there", SCHEDULER, "self._book.num_places < self.config.max_running", "True"),
-    Mutant("a fork inherits a token it is to compute", SCHEDULER, "min(self._landed(parent), len(parent.tokens) - 1)", "self._landed(parent)"),
-    Mutant("copies that depend on each other share a batch", DRAFT, "and not (kind is KVOpKind.COPY and _conflict(self._moves[-1][1], pairs))", ""),
+    Mutant("copies that depend on each other share a batch", DRAFT, "and not (kind is KVOpKind.COPY and _conflict(self._moves[-1][1], pairs))", "", found_by=SCHEDULING),
     Mutant("a prompt that does not fit is never computed", LIMITS, "if want <= budget or want > self.max_num_batched_tokens else 0", "if want <= budget else 0"),
+    # --- drafts -----------------------------------------------------------------------------------------------------
+    Mutant("rejected drafts count as computed", COMMIT, "request.computed -= len(drafts) - right", "pass"),
+    Mutant("rejected drafts are published", COMMIT, "end -= len(drafts) - right", "pass"),
+    Mutant("a request runs ahead of its own drafts", REQUEST, "self.width > 1 or self.verifying or", "self.width > 1 or"),
+    Mutant("drafts go beyond the last token", REQUEST, "len(self.drafts), self.max_total - 1)", "len(self.drafts), self.max_total)"),
+    # --- policies: tokens stay right, so only a test that knows the policy can tell --------------------------------------
+    Mutant("cached blocks are taken most recently used first", POOL, "popitem(last=False)", "popitem(last=True)", found_by=KV_POOL),
+    Mutant("heads are evicted before tails", POOL, "for block in reversed(held):", "for block in held:", found_by=KV_POOL),
+    Mutant("requests older than a reset go on publishing", MANAGER, "table.outdated = True", "table.outdated = False", found_by=CACHE),
+    Mutant("a failed step's wiping is forgotten", COMMIT, "self._book.wipe_again(flight.plan.zeroes)", "pass", found_by=FAILURES),
+    Mutant("a small request passes a big one that waits", PLANNER, "and not self._admit(request, turn):\n                return", "and not self._admit(request, turn):\n                continue", found_by=ADMISSION),
+    Mutant("new requests start while one sits swapped out", ORDERS, "turn.serve_swapped()\n        if not turn.any_swapped:", "turn.serve_swapped()\n        if True:", found_by=PREEMPTION_TESTS),
+    Mutant("swapped requests survive a reset that preempts", SCHEDULER, "(*self._book.running, *self._book.swapped)", "(*self._book.running,)", found_by=CACHE),
+    Mutant("swap is taken when it costs more", PREEMPTION, "if move < again", "if move > again", found_by=ROLES),
 )  # fmt: skip
 
 
@@ -159,6 +183,10 @@ def hunt(mutant: Mutant, episodes: int = EPISODES) -> str | None:
     sys.meta_path.insert(0, _Finder(mutant, source_path(mutant.module)))
     import pytest
 
+    if mutant.found_by:
+        failed = pytest.main(["-x", "-q", "-p", "no:cacheprovider", str(TESTS / mutant.found_by)])
+        return f"{mutant.found_by} fails" if failed is pytest.ExitCode.TESTS_FAILED else None
+
     from core.simulation.episode import play
     from core.simulation.watch import watch_every_step
 
@@ -173,7 +201,7 @@ def hunt(mutant: Mutant, episodes: int = EPISODES) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[2]))
+    sys.path.insert(0, str(TESTS))
     fate = hunt(MUTANTS[int(sys.argv[1])])
     print(fate)
     sys.exit(1 if fate is None else 0)

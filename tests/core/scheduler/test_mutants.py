@@ -45,6 +45,10 @@ def test_without_a_mistake_the_episodes_pass() -> None:
     )
     tests = str(Path(__file__).parents[2])
     ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": tests}
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": tests},
     )
     assert ran.stdout.strip() == "None"

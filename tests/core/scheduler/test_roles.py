@@ -41,9 +41,7 @@ def make_request(num_prompt: int = 8, width: int = 1, **params: int) -> Request:
     return request
 
 
-@pytest.mark.parametrize(
-    ("rank", "key"), [(FirstComeFirstServed(), (7, 2)), (Priority(), (5, 7, 2))]
-)
+@pytest.mark.parametrize(("rank", "key"), [(FirstComeFirstServed(), (7, 2)), (Priority(), (5, 7, 2))])
 def test_ranks_order_by_arrival_or_by_priority_first(rank, key: tuple[int, ...]) -> None:
     spec = RequestSpec("x", (1,), SamplingParams(), 2, frozenset(), priority=5, arrival=7, sample_index=2)
     assert rank.key(spec) == key
@@ -75,7 +73,9 @@ def test_only_prompts_that_want_their_logprobs_are_cut_small() -> None:
     assert PromptLogprobsRows().clip(request, 600, 1000) == 600
 
 
-@pytest.mark.parametrize(("running", "width", "verdict"), [(3, 1, "admit"), (4, 1, "close"), (2, 3, "close"), (1, 3, "admit")])
+@pytest.mark.parametrize(
+    ("running", "width", "verdict"), [(3, 1, "admit"), (4, 1, "close"), (2, 3, "close"), (1, 3, "admit")]
+)
 def test_a_request_needs_a_place_for_each_sample(running: int, width: int, verdict: str) -> None:
     assert MaxRunning(4).check(make_request(width=width), View(running)) is Verdict(verdict)
 

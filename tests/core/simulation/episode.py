@@ -56,6 +56,7 @@ class Episode:
         for sample in handle.samples:
             if rng.randint(0, 3) == 0:
                 self.sim.script(sample, [rng.randint(0, 96) for _ in range(rng.randint(1, 6))])
+            self.sim.accept_drafts(sample, [rng.randint(0, 3) for _ in range(rng.randint(0, 4))])
 
     def abort(self) -> None:
         first = self.rng.choice(self.handles)
@@ -88,6 +89,7 @@ class Episode:
         plan = self.sim.step()
         self.met["step"] += 1
         self.met["copy"] += bool(plan.copies)
+        self.met["draft"] += bool(plan.drafts)
         self.met["swap in"] += bool(plan.swaps_in)
         self.met["swap out"] += bool(plan.swaps_out)
 

@@ -43,7 +43,7 @@ def test_a_prompt_that_loses_the_race_for_blocks_is_put_back_once() -> None:
             chunks.append(plan.tokens[r1.id])
             if plan.starts[plan.ids.index(r1.id)] == 0:
                 free_at_start.append(free)
-    assert chunks == [63, 63, 63] + [64, 64, 62, 1, 1, 1]
+    assert chunks == [63, 63, 63, 64, 64, 62, 1, 1, 1]
     assert free_at_start[0] == 12
     assert free_at_start[1] >= 12
     assert r1.num_preemptions == 1

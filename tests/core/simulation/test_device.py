@@ -132,7 +132,9 @@ def entering(name: str = "x", tokens: tuple[int, ...] = (1, 2, 3), blocks: tuple
 
 
 def prefill(step: int = 0, **columns) -> StepPlan:
-    return plan(step, **{"ids": ("x",), "starts": (0,), "counts": (3,), "samples": (1,), "entered": (entering(),), **columns})
+    return plan(
+        step, **{"ids": ("x",), "starts": (0,), "counts": (3,), "samples": (1,), "entered": (entering(),), **columns}
+    )
 
 
 def test_rows_go_on_from_the_devices_own_state() -> None:

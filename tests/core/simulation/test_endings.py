@@ -195,9 +195,7 @@ def finished(sim: Simulation) -> Handle:
 )
 @pytest.mark.parametrize("depth", [0, 1, 2])
 @pytest.mark.parametrize("late", [False, True])
-def test_a_request_can_be_aborted_in_every_state(
-    reach: Callable[[Simulation], Handle], depth: int, late: bool
-) -> None:
+def test_a_request_can_be_aborted_in_every_state(reach: Callable[[Simulation], Handle], depth: int, late: bool) -> None:
     """Scenario 23: one end, everything back, the other request equals solo."""
     sim = Simulation(
         12,

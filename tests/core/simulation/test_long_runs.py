@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from baseboard.testing import Simulation
 from core.simulation.texts import as_alone, run_until, text
 
@@ -49,7 +51,7 @@ def test_counters_count_once_through_a_preemption_and_never_go_down() -> None:
     assert stats["num_preemptions"] == 1
     assert r0.num_cached_tokens <= 100
     counters = [name for name in type(stats).__slots__ if name != "tracked_requests"]
-    for before, after in zip(scrapes, scrapes[1:], strict=False):
+    for before, after in itertools.pairwise(scrapes):
         assert all(before[name] <= after[name] for name in counters)
 
 

@@ -142,9 +142,7 @@ def test_a_child_that_inherits_a_published_block_does_not_change_it_for_others()
 
 def test_room_kept_from_running_ahead_is_not_counted_as_room_for_others() -> None:
     """R1 comes back with a block for a token it lost and a token yet to catch up with; nothing is free for R2."""
-    sim = Simulation(
-        4, 4, num_host_blocks=8, pipeline_depth=3, long_prefill_token_threshold=1, prefix_caching=False
-    )
+    sim = Simulation(4, 4, num_host_blocks=8, pipeline_depth=3, long_prefill_token_threshold=1, prefix_caching=False)
     r0, r1 = sim.submit(text(1), max_tokens=9), sim.submit(text(2, 1), max_tokens=9)
     for _ in range(5):
         sim.step()

@@ -34,9 +34,9 @@ def test_a_victim_frees_blocks_not_tokens() -> None:
     sim = Simulation(5, 16, preemption="recompute")
     prefix = text(16, 2)
     r0, r1 = sim.submit(text(15), max_tokens=8), sim.submit(text(15, 1), max_tokens=8)
-    r2 = sim.submit(prefix + [1, 2, 3], max_tokens=8)
+    r2 = sim.submit([*prefix, 1, 2, 3], max_tokens=8)
     sim.step()
-    r3 = sim.submit(prefix + [4, 5, 6], max_tokens=8)
+    r3 = sim.submit([*prefix, 4, 5, 6], max_tokens=8)
     sim.step()
     assert [len(h.blocks) for h in (r0, r1, r2, r3)] == [1, 1, 2, 2]
     assert r2.blocks[0] == r3.blocks[0]

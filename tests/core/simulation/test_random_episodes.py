@@ -37,6 +37,6 @@ def test_seeded_episodes_equal_solo_and_meet_everything() -> None:
     print(dict(met))  # with -s, or in the report of a failure
     expected = {
         "abort", "error", "length", "stop", "refused", "failed step", "fork", "fork that shares", "copy", "hit",
-        "eviction", "preemption", "swap out", "swap in", "stale result",
+        "draft", "eviction", "preemption", "swap out", "swap in", "stale result",
     }  # fmt: skip
     assert {name for name in expected if met[name] >= 5} == expected
