@@ -72,7 +72,7 @@ def test_releasing_twice_names_block_and_owner_and_changes_nothing() -> None:
     with pytest.raises(BlockError, match=f"^'R1' releases block {a}, which is free already$"):
         pool.release([b, a], "R1")
     assert (pool.num_free, pool.refs(b)) == (3, 1)
-    with pytest.raises(BlockError, match="^'R1' releases block 5, which is not in this pool$"):
+    with pytest.raises(BlockError, match=r"^'R1' releases block 5, which is not in this pool$"):
         pool.release([5], "R1")
 
 

@@ -282,7 +282,7 @@ def test_roles_are_made_from_names_and_numbers() -> None:
 def test_the_cache_is_made_with_or_without_an_index() -> None:
     assert isinstance(make_kv(4, 4, 0, True).index, PrefixIndex)
     assert isinstance(make_kv(4, 4, 0, False).index, NoPrefixIndex)
-    with pytest.raises(ValueError, match="^block_size=0 must be at least 1$"):
+    with pytest.raises(ValueError, match=r"^block_size=0 must be at least 1$"):
         make_kv(4, 0, 0, True)
 
 
