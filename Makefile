@@ -1,26 +1,32 @@
-# The only commands a newcomer needs. Everything is installed into .venv; nothing has to be there but Python >= 3.10.
+# The only commands a newcomer needs. Everything is installed into .venv; nothing has to be there but Python >= 3.10
+# and, for the CPU backend, a C++ compiler: without one the reference backend answers.
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Two workers with one thread each: a team of threads that has to share its cores waits for itself.
+PYTEST := OMP_NUM_THREADS=1 BASEBOARD_TEST_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-DISTS  := $(wildcard core/pyproject.toml conformance/pyproject.toml plugins/*/pyproject.toml)
+CPU    := $(shell find plugins/cpu_avx512 -name build -prune -o -type f -print 2>/dev/null)
 
-.PHONY: demo test lint format bench clean long-tests
+.PHONY: demo test lint format bench long-tests selfcheck clean
 
 ## demo: install what is needed, then ask the real model a question on the best backend present
-demo: $(VENV)/.demo
+demo: $(VENV)/.demo $(VENV)/.cpu
 	@$(BIN)/baseboard generate --chat --temperature 0 --max-tokens 64 "What is the capital of France?"
 
 ## test: everything
 test: $(VENV)/.dev
-	OMP_NUM_THREADS=1 BASEBOARD_TEST_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile \
-	  tests/end_to_end tests/plugins tests/conformance tests/core tests/architecture
+	$(PYTEST) tests/end_to_end tests/plugins tests/conformance tests/core tests/architecture
 
 ## long-tests: the property tests and mutation checks at full length
 long-tests: $(VENV)/.dev
-	BASEBOARD_LONG_TESTS=1 $(BIN)/python -m pytest tests/core
+	BASEBOARD_LONG_TESTS=1 $(BIN)/python -m pytest --timeout 0 tests/core tests/conformance
+
+## selfcheck: every deliberately wrong backend has to be caught by the conformance suite
+selfcheck: $(VENV)/.dev
+	$(BIN)/baseboard-conformance selfcheck
 
 ## lint: format, lint, types, direction of imports
 lint: $(VENV)/.dev
@@ -34,11 +40,12 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 
 ## bench: the figures of docs/benchmarks.md
-bench: $(VENV)/.demo
+bench: $(VENV)/.demo $(VENV)/.cpu
 	$(BIN)/python benchmarks/end_to_end.py
+	$(BIN)/python benchmarks/scheduler.py
 
 clean:
-	rm -rf $(VENV) .venv-* build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-* build dist plugins/*/build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # torch comes first and by exact version, or a looser requirement of another package drags in another build.
@@ -47,10 +54,16 @@ $(VENV)/.torch: constraints.txt
 	$(PIP) "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
 	@touch $@
 
-$(VENV)/.demo: $(VENV)/.torch $(DISTS)
+$(VENV)/.demo: $(VENV)/.torch core/pyproject.toml
 	$(PIP) --editable "core[demo]"
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.demo requirements-dev.txt
+$(VENV)/.cpu: $(VENV)/.demo $(CPU)
+	@$(PIP) --force-reinstall --no-deps ./plugins/cpu_avx512 \
+	  || echo "baseboard-cpu-avx512 was not built (is there a C++ compiler?): the reference backend is used"
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo $(VENV)/.cpu requirements-dev.txt $(wildcard conformance/pyproject.toml)
 	$(PIP) --requirement requirements-dev.txt
+	$(PIP) --editable conformance
 	@touch $@

@@ -48,3 +48,9 @@ class StaleWaiverError(SuiteError):
     """A waiver that waives nothing, or whose time is over."""
 
     code = ExitCode.STALE_WAIVER
+
+
+class InterruptedRunError(SuiteError):
+    """Somebody pressed Ctrl-C."""
+
+    code = ExitCode.INTERRUPTED

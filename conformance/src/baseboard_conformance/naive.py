@@ -1,4 +1,4 @@
-"""The oracle's formula with every intermediate rounded to the model's dtype: what error that dtype makes unavoidable."""
+"""The oracle's formula, every intermediate rounded to the model's dtype: the error that no one can avoid."""
 
 from __future__ import annotations
 
@@ -30,15 +30,20 @@ def _product(left: Array, right: Array, dtype: DType) -> Array:
 
 def _biased(x: Array, spec: AttentionSpec, head: int, distance: NDArray[np.int64], dtype: DType) -> Array:
     if spec.softcap is not None:
-        x = rounded(spec.softcap * rounded(np.tanh(rounded(x / spec.softcap, dtype)), dtype), dtype)
+        x = rounded(spec.softcap * rounded(_tanh(rounded(x / spec.softcap, dtype)), dtype), dtype)
     if spec.alibi_slopes is not None:
-        x = rounded(x + rounded(spec.alibi_slopes[head] * distance, dtype), dtype)
+        bias = spec.alibi_slopes[head] * distance.astype(np.float64)
+        x = rounded(x + rounded(bias, dtype), dtype)
     return x
+
+
+def _tanh(x: Array) -> Array:
+    return np.tanh(x)
 
 
 def _weights(x: Array, sink: float | None, dtype: DType) -> Array:
     """Softmax with one rounding at the end, as softmax operators do it inside."""
-    logit = -np.inf if sink is None else float(rounded(np.array(sink), dtype))
+    logit = -np.inf if sink is None else float(rounded(np.array([sink]), dtype)[0])
     top = np.maximum(x.max(axis=1), logit)
     top = np.where(np.isfinite(top), top, 0.0)[:, None]
     weights = np.exp((x - top).astype(np.float32)).astype(np.float64)

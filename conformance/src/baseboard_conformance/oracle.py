@@ -13,7 +13,7 @@ from baseboard_conformance.numerics import Array
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensors:
-    """One sequence: ``query`` ``[Q, H, D]`` of its last Q tokens, ``key`` ``[L, Hkv, D]``, ``value`` ``[L, Hkv, Dv]``."""
+    """One sequence of L tokens: ``query`` ``[Q, H, D]`` of the last Q, ``key`` ``[L, Hkv, D]``, ``value`` likewise."""
 
     query: Array
     key: Array
@@ -51,3 +51,10 @@ def attention(tensors: Tensors, spec: AttentionSpec, seen: NDArray[np.bool_]) ->
         total = weights.sum(axis=1, keepdims=True) + np.exp(sink - top[sighted])
         out[sighted, h] = (weights / total) @ value[:, h // ratio]
     return out
+
+
+def largest_logit(tensors: Tensors, spec: AttentionSpec) -> float:
+    """Over all queries and keys, seen or not: how much rounding a logit can bring with it."""
+    ratio = spec.num_heads // spec.num_kv_heads
+    heads = range(spec.num_heads)
+    return max(float(np.abs(spec.scale * (tensors.query[:, h] @ tensors.key[:, h // ratio].T)).max()) for h in heads)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
+
+from numpy.typing import NDArray
 
 
 class Outcome(Enum):
@@ -44,4 +47,17 @@ class Result:
 
 
 class CheckFailedError(Exception):
-    """Raised by a case's body: the backend broke the contract. The message says where, what, and what is right."""
+    """Raised by a case's body: the backend broke the contract. The message says where, what, and what is right.
+
+    ``evidence`` are arrays to save beside the report, ``measures`` what was measured until then.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        evidence: Mapping[str, NDArray[Any]] | None = None,
+        measures: Mapping[str, float] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.evidence: Mapping[str, NDArray[Any]] = evidence or {}
+        self.measures: Mapping[str, float] = measures or {}

@@ -130,7 +130,6 @@ MUTANTS = (
     # --- drafts -----------------------------------------------------------------------------------------------------
     Mutant("rejected drafts count as computed", COMMIT, "request.computed -= len(drafts) - right", "pass"),
     Mutant("rejected drafts are published", COMMIT, "end -= len(drafts) - right", "pass"),
-    Mutant("a request runs ahead of its own drafts", REQUEST, "self.width > 1 or self.verifying or", "self.width > 1 or"),
     Mutant("drafts go beyond the last token", REQUEST, "len(self.drafts), self.max_total - 1)", "len(self.drafts), self.max_total)"),
     # --- policies: tokens stay right, so only a test that knows the policy can tell --------------------------------------
     Mutant("cached blocks are taken most recently used first", POOL, "popitem(last=False)", "popitem(last=True)", found_by=KV_POOL),

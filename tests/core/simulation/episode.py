@@ -136,7 +136,7 @@ def draw_settings(rng: Random) -> dict[str, Any]:
         "max_num_seqs": rng.choice((12, 8, 5, 3, 1)),
         "max_num_active_seqs": rng.choice((None, None, None, 3)),
         "max_model_len": rng.choice((4096, 30, 20)),
-        "policy": rng.choice(("fcfs", "priority")),
+        "policy": rng.choice(("fcfs", "fcfs", "priority", "prefill_first")),
         "preemption": rng.choice(("auto", "recompute", "swap")),
         "prefix_caching": rng.randint(0, 3) > 0,
         "chunked_prefill": rng.randint(0, 3) > 0,

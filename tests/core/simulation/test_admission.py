@@ -252,15 +252,9 @@ def test_a_long_prompt_leaves_the_rest_of_the_budget_to_others() -> None:
 
 
 def test_room_that_a_better_prompt_still_needs_is_not_given_away() -> None:
-    """R0 has computed 16 of 64 tokens: 3 more blocks are spoken for, so 1 of the 4 free is left for others."""
-    sim = Simulation(5, 16, prefix_caching=False, max_num_batched_tokens=24)
-    r0 = sim.submit(text(64), max_tokens=1)
-    r1 = sim.submit(text(17, 1), max_tokens=1)
-    assert sim.step().tokens == {r0.id: 24}
-    sim.abort(r1)
+    """R0 has computed 16 of 64 tokens: 3 more blocks are spoken for, so of the 4 free ones 1 is left for others."""
     sim = Simulation(5, 16, prefix_caching=False, max_num_batched_tokens=24, long_prefill_token_threshold=16)
-    r0 = sim.submit(text(64), max_tokens=1)
-    two_blocks = sim.submit(text(17, 1), max_tokens=1)
+    r0, two_blocks = sim.submit(text(64), max_tokens=1), sim.submit(text(17, 1), max_tokens=1)
     assert sim.step().tokens == {r0.id: 16}
     sim.abort(two_blocks)
     one_block = sim.submit(text(16, 2), max_tokens=1)

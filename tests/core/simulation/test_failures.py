@@ -96,14 +96,19 @@ def test_a_request_that_came_back_before_its_move_out_failed_computes_its_tokens
 
 def test_results_that_build_on_a_failed_step_are_not_accepted() -> None:
     """The first chunk fails after the request was preempted; the second, already under way, samples from nothing."""
-    sim = Simulation(32, 4, pipeline_depth=2, late_metadata=True, max_num_batched_tokens=8, max_num_seqs=1)
+    sim = Simulation(
+        32, 4, pipeline_depth=2, late_metadata=True, max_num_batched_tokens=8, max_num_seqs=1, policy="priority"
+    )
     h = sim.submit(text(12), max_tokens=5)
     sim.step()
     sim.step()
     assert (h.num_in_flight, h.num_computed_tokens) == (2, 12)
     sim.preempt(h)
-    blocker = sim.submit(text(4, 1), max_tokens=2, priority=-1)
+    blocker = sim.submit(text(4, 1), max_tokens=6, priority=-1)
     sim.fail_next_step()
+    sim.step()
+    sim.step()
+    assert (h.num_in_flight, h.status, h.tokens) == (0, Status.PREEMPTED, [])
     sim.run()
     assert as_alone(sim, h, blocker)
 
@@ -140,7 +145,6 @@ def test_blocks_that_a_failed_step_was_to_wipe_are_wiped_by_the_next() -> None:
 @pytest.mark.parametrize("depth", [0, 1, 2, 3])
 def test_steps_behind_a_failed_one_still_execute_in_order(depth: int) -> None:
     sim = Simulation(32, 4, pipeline_depth=depth, max_num_seqs=2)
-    failures = 0
     handles = []
     for key in range(12):
         handles.append(sim.submit(text(5, key), max_tokens=4))

@@ -226,7 +226,7 @@ def test_a_reset_spares_what_is_on_its_way_to_the_host(depth: int) -> None:
 
 def test_prefix_blocks_survive_their_holder_while_another_reads_them() -> None:
     sim = Simulation(12, 16)
-    short, long = sim.submit(text(33), max_tokens=2), None
+    short = sim.submit(text(33), max_tokens=2)
     sim.step()
     long = sim.submit(text(33), max_tokens=20)
     sim.run()

@@ -18,7 +18,7 @@ LONG = os.environ.get("BASEBOARD_LONG_TESTS") == "1"
 
 
 @settings(
-    max_examples=3000 if LONG else 150,
+    max_examples=5000 if LONG else 300,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )

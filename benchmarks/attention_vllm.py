@@ -1,0 +1,65 @@
+"""vLLM's CPU attention kernel for ``attention.py``: runs in an interpreter that has vllm, spoken to in JSON lines.
+
+A shape prepares it, ``null`` runs it once; the answer is seconds. Imports nothing of Baseboard.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+
+os.environ["OMP_NUM_THREADS"] = sys.argv[1]
+
+import torch  # the number of threads must be known before
+import vllm._custom_ops as ops  # pyright: ignore[reportMissingImports]
+from vllm.platforms import current_platform  # pyright: ignore[reportMissingImports]
+
+LAYOUT = "vec"
+
+
+def prepare(shape: dict) -> Callable[[], None]:
+    block, size = shape["block_size"], shape["head_size"]
+    heads, kv_heads = shape["heads"]
+    queries, contexts = shape["queries"], shape["contexts"]
+    dtype = getattr(torch, shape["dtype"])
+    columns = [-(-context // block) for context in contexts]
+    order = (torch.randperm(sum(columns)) + 1).int()
+    tables = torch.zeros(len(columns), max(columns), dtype=torch.int32)
+    for row, blocks in enumerate(order.split(columns)):
+        tables[row, : len(blocks)] = blocks
+    caches = [torch.randn(len(order) + 1, kv_heads, block, size).to(dtype) for _ in range(2)]
+    starts = torch.tensor([0, *queries]).cumsum(0).int()
+    lengths = torch.tensor(contexts, dtype=torch.int32)
+    query = torch.randn(sum(queries), heads, size).to(dtype)
+    out = torch.empty_like(query)
+    plan = ops.cpu_attn_get_scheduler_metadata(
+        len(queries), heads, kv_heads, size, lengths, dtype, starts, True, -1, LAYOUT, True
+    )
+
+    def run() -> None:
+        ops.cpu_attention_with_kv_cache(
+            query, *caches, out, starts, lengths, size**-0.5, True, None, -1, tables, 0.0, plan, None
+        )
+
+    run()
+    return run
+
+
+def main() -> None:
+    current_platform.import_kernels()
+    run: Callable[[], None] | None = None
+    for line in sys.stdin:
+        shape = json.loads(line)
+        if shape is not None:
+            run = prepare(shape)
+        assert run is not None, "the first message is a shape"
+        began = time.perf_counter()
+        run()
+        print(time.perf_counter() - began, flush=True)
+
+
+if __name__ == "__main__":
+    main()

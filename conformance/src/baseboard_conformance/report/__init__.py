@@ -1,0 +1,1 @@
+"""Reports: one document, and the ways to show it."""

@@ -1,0 +1,83 @@
+"""The backend for x86-64 CPUs: paged attention for AVX2, AVX-512 and AVX-512 BF16.
+
+This module is what its entry point names. It loads no torch until a backend is opened; the small kernel library, which
+says what this CPU can do, depends on nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Any
+
+from baseboard.contract import API_VERSION, BackendUnavailable, DeviceInfo, hookimpl
+from baseboard.kit.host_memory import read_host_memory
+from baseboard_cpu_avx512.cpu import read_cpu
+from baseboard_cpu_avx512.levels import Level
+from baseboard_cpu_avx512.library import LibraryError, open_library
+
+_NO_TORCH = "torch is not installed: pip install 'baseboard[torch]'"
+_PRIORITY = 10  #: above the reference backend, below any accelerator
+
+
+@hookimpl
+def contract_version() -> str:
+    return API_VERSION
+
+
+@hookimpl
+def probe_devices() -> list[DeviceInfo]:
+    cpu = read_cpu()
+    level, above, reason = _levels()
+    if reason is None and find_spec("torch") is None:
+        reason = _NO_TORCH
+    details = {
+        "level": level.name,
+        "other levels": above,
+        "cores used": cpu.describe_cores(),
+        "NUMA nodes": cpu.describe_nodes(),
+        "options": "level: " + ", ".join(Level.names()) + "; threads: most threads to use",
+    }
+    return [
+        DeviceInfo(
+            backend="cpu_avx512",
+            device_type="cpu",
+            index=0,
+            name=cpu.name,
+            arch=level.name if level is not Level.none else cpu.machine,
+            total_memory=read_host_memory().total,
+            available=reason is None,
+            reason=reason,
+            priority=_PRIORITY,
+            details=details,
+        )
+    ]
+
+
+@hookimpl
+def open_backend(device: DeviceInfo, options: Mapping[str, Any]) -> object:
+    """Open the CPU. Options: ``level`` (or a device suffix, ``cpu_avx512:avx2``) and ``threads``.
+
+    ``BASEBOARD_CPU_LEVEL`` in the environment forces a level where no option does.
+    """
+    if not device.available:
+        raise BackendUnavailable(f"the cpu_avx512 backend cannot be opened: {device.reason}")
+    from baseboard_cpu_avx512.backend import CpuBackend
+    from baseboard_cpu_avx512.settings import read_settings
+
+    return CpuBackend(read_settings(options))
+
+
+def _levels() -> tuple[Level, str, str | None]:
+    """The level that would be used, what is said of those above it, and why the backend cannot be used."""
+    try:
+        library = open_library()
+    except LibraryError as error:
+        return Level.none, "unknown", str(error)
+    host, preferred = Level(library.bb_host_level()), Level(library.bb_preferred_level())
+    if host is Level.none:
+        return host, host.missing(), f"the CPU lacks {host.missing()}: the reference backend runs here"
+    above = host.missing() or "none above it"
+    if preferred < host:
+        above = f"{host.name} runs too, but {preferred.name} is faster on this CPU"
+    return preferred, above, None

@@ -1,0 +1,58 @@
+"""What the user asked for when opening the backend."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from baseboard.contract import BackendUnavailable
+from baseboard_cpu_avx512.cpu import read_cpu
+from baseboard_cpu_avx512.levels import Level
+from baseboard_cpu_avx512.library import open_library
+
+_FORCED: Final = "BASEBOARD_CPU_LEVEL"
+_OPTIONS: Final = frozenset({"device", "level", "threads"})
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Resolved once, when the backend is opened."""
+
+    level: Level
+    max_threads: int  #: never more than physical cores that this process may use
+
+
+def read_settings(options: Mapping[str, Any]) -> Settings:
+    """``options`` checked against the host. Raises ``BackendUnavailable`` naming option, value and limit."""
+    unknown = sorted(set(options) - _OPTIONS)
+    if unknown:
+        raise BackendUnavailable(f"the cpu_avx512 backend has no option {', '.join(unknown)}: it has level and threads")
+    return Settings(_level(options), _threads(options.get("threads")))
+
+
+def _level(options: Mapping[str, Any]) -> Level:
+    library = open_library()
+    host, preferred = Level(library.bb_host_level()), Level(library.bb_preferred_level())
+    name = options.get("level", options.get("device", os.environ.get(_FORCED) or preferred.name))
+    if name == "cpu":
+        return preferred
+    if name not in Level.names():
+        raise BackendUnavailable(f"level {name!r} is not known to the cpu_avx512 backend: {', '.join(Level.names())}")
+    if Level[name] > host:
+        raise BackendUnavailable(f"level {name} is above this CPU's, {host.name}: {host.missing()}")
+    return Level[name]
+
+
+def _threads(asked: object) -> int:
+    cores = len(read_cpu().cores)
+    if asked is None:
+        return cores
+    try:
+        threads = int(asked)  # pyright: ignore[reportArgumentType]  # whatever the user gave: a refusal is the answer
+    except (TypeError, ValueError):
+        threads = 0
+    if not 1 <= threads <= cores:
+        raise BackendUnavailable(f"threads={asked!r} is not possible: 1 to {cores}, the cores this process may use")
+    return threads
