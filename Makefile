@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 BASEBOARD_TEST_THREADS=1 $(BIN)/python -m pytest --n
 
 CPU    := $(shell find plugins/cpu_avx512 -name build -prune -o -type f -print 2>/dev/null)
 
-.PHONY: demo test lint format bench long-tests selfcheck clean
+.PHONY: demo test lint format bench long-tests selfcheck clean test-cuda cuda-compile gpu-check test-npu npu-check
 
 ## demo: install what is needed, then ask the real model a question on the best backend present
 demo: $(VENV)/.demo $(VENV)/.cpu
@@ -27,6 +27,27 @@ long-tests: $(VENV)/.dev
 ## selfcheck: every deliberately wrong backend has to be caught by the conformance suite
 selfcheck: $(VENV)/.dev
 	$(BIN)/baseboard-conformance selfcheck
+
+## test-cuda: the CUDA plugin's kernels in Triton's interpreter, in a venv of their own
+test-cuda: .venv-cuda/.ready
+	.venv-cuda/bin/python -m pytest tests/plugins/cuda
+
+## cuda-compile: every kernel to machine code for every architecture, without a GPU
+cuda-compile: .venv-cuda/.ready
+	.venv-cuda/bin/python -m baseboard_cuda.check.compile --table build/cuda-compile.md
+
+## gpu-check: everything that only a GPU can show; writes docs/hardware
+gpu-check: .venv-cuda/.ready
+	.venv-cuda/bin/python -m baseboard_cuda.check.gpu docs/hardware
+
+## test-npu: the Ascend plugin on the real torch_npu over the stand-in for CANN, as two chips
+test-npu: .venv-npu/.ready
+	.venv-npu/bin/python -m pytest tests/plugins/ascend_npu
+	STANDIN_SOC=Ascend910_9391 .venv-npu/bin/python -m pytest tests/plugins/ascend_npu/emulated
+
+## npu-check: settles the open questions on a real NPU
+npu-check: .venv-npu/.ready
+	.venv-npu/bin/python -m baseboard_ascend_npu.check
 
 ## lint: format, lint, types, direction of imports
 lint: $(VENV)/.dev
@@ -66,4 +87,22 @@ $(VENV)/.cpu: $(VENV)/.demo $(CPU)
 $(VENV)/.dev: $(VENV)/.demo $(VENV)/.cpu requirements-dev.txt $(wildcard conformance/pyproject.toml)
 	$(PIP) --requirement requirements-dev.txt
 	$(PIP) --editable conformance
+	@touch $@
+
+TORCH := "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
+TOOLS := pytest pytest-timeout pytest-xdist hypothesis
+
+.venv-cuda/.ready: constraints.txt plugins/cuda/pyproject.toml
+	$(PYTHON) -m venv .venv-cuda
+	.venv-cuda/bin/pip install --quiet --constraint constraints.txt $(TORCH)
+	.venv-cuda/bin/pip install --quiet --constraint constraints.txt triton $(TOOLS) --editable "core[torch]"
+	.venv-cuda/bin/pip install --quiet --no-deps --editable conformance --editable plugins/cuda
+	@touch $@
+
+.venv-npu/.ready: constraints.txt plugins/ascend_npu/pyproject.toml
+	$(PYTHON) -m venv .venv-npu
+	.venv-npu/bin/pip install --quiet --constraint constraints.txt $(TORCH)
+	.venv-npu/bin/pip install --quiet --constraint constraints.txt "torch_npu==$$(sed -n 's/^torch==//p' constraints.txt)" pyyaml
+	.venv-npu/bin/pip install --quiet --constraint constraints.txt $(TOOLS) --editable "core[demo]"
+	.venv-npu/bin/pip install --quiet --no-deps --editable conformance --editable plugins/ascend_npu
 	@touch $@

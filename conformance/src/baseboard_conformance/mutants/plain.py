@@ -191,9 +191,9 @@ class Done:
 
 
 class PlainBackend:
-    """Keys and values of each layer in a plane each. ``kernel`` and ``can`` are what most mutants replace."""
+    """Keys and values of each layer in a plane each. ``Kernel`` and ``can`` are what most mutants replace."""
 
-    kernel: ClassVar[type[PlainKernel]] = PlainKernel
+    Kernel: ClassVar[type[PlainKernel]] = PlainKernel
     can: ClassVar[Capabilities] = CAPABILITIES
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -265,7 +265,7 @@ class PlainBackend:
         reasons = self.reasons(kv, attention)
         if reasons:
             raise Unsupported(reasons)
-        return self.kernel(attention, kv)
+        return self.Kernel(attention, kv)
 
     @hookimpl
     def operator_kernel(self, name: str, spec: Mapping[str, Any]) -> OperatorKernel | None:

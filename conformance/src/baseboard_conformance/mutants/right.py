@@ -31,7 +31,7 @@ class Plain(PlainBackend):
 class SplitKeys(PlainBackend):
     """Keys in parts of 48, each with a maximum and a sum of its own, put together at the end."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def mix(self, x: torch.Tensor, seen: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
             x = x.masked_fill(~seen, -torch.inf)
             sinks = self.sinks()
@@ -56,7 +56,7 @@ def _column(sinks: tuple[float, ...], x: torch.Tensor) -> torch.Tensor:
 class KeyColumns(PlainBackend):
     """Keys of a block are stored column-major: ``[N, Hkv, D, B]``, as matrix units like them."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def write(self, key: torch.Tensor, value: torch.Tensor, layer: Layer, metadata: Metadata) -> None:
             slots = to_torch(metadata.slots)
             blocks, offsets = slots // metadata.block_size, slots % metadata.block_size
@@ -92,7 +92,7 @@ class OnePlane(PlainBackend):
             at += size
         return tuple(BlockLayer(key, value) for key, value in zip(rows[::2], rows[1::2], strict=True))
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def write(self, key: torch.Tensor, value: torch.Tensor, layer: Any, metadata: Metadata) -> None:
             slots = to_torch(metadata.slots)
             blocks, offsets = slots // metadata.block_size, slots % metadata.block_size

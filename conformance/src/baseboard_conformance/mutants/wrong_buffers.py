@@ -16,7 +16,7 @@ from baseboard_conformance.mutants.plain import Layer, Metadata, PlainBackend, P
 class PaddingToBlockOne(PlainBackend):
     """Padding is written to block 1."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def write_slots(self, metadata: Metadata) -> NDArray[np.int64]:
             padding = metadata.slots < metadata.block_size
             return np.where(padding, metadata.slots + metadata.block_size, metadata.slots)
@@ -25,7 +25,7 @@ class PaddingToBlockOne(PlainBackend):
 class WipesBlock(PlainBackend):
     """A write clears the rest of each block that it touches, earlier tokens included."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def write(self, key: torch.Tensor, value: torch.Tensor, layer: Layer, metadata: Metadata) -> None:
             blocks = np.unique(metadata.slots // metadata.block_size)
             slots = to_torch((blocks[:, None] * metadata.block_size + np.arange(metadata.block_size)).ravel())
@@ -37,7 +37,7 @@ class WipesBlock(PlainBackend):
 class WritesOneMore(PlainBackend):
     """The result runs one element out of its buffer."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def attend(
             self, query: torch.Tensor, layer: Layer, metadata: Metadata, out: torch.Tensor | None = None
         ) -> torch.Tensor:
@@ -51,7 +51,7 @@ class WritesOneMore(PlainBackend):
 class LeavesRows(PlainBackend):
     """The last row of ``out`` is never written."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def attend(
             self, query: torch.Tensor, layer: Layer, metadata: Metadata, out: torch.Tensor | None = None
         ) -> torch.Tensor:
@@ -65,7 +65,7 @@ class LeavesRows(PlainBackend):
 class ScalesQuery(PlainBackend):
     """The query is scaled in place."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def attend(
             self, query: torch.Tensor, layer: Layer, metadata: Metadata, out: torch.Tensor | None = None
         ) -> torch.Tensor:
@@ -79,7 +79,7 @@ class ScalesQuery(PlainBackend):
 class IgnoresStrides(PlainBackend):
     """The query is read as if its rows lay without gaps."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def attend(
             self, query: torch.Tensor, layer: Layer, metadata: Metadata, out: torch.Tensor | None = None
         ) -> torch.Tensor:
@@ -136,7 +136,7 @@ class HalfSupportsSoftcap(PlainBackend):
 
     can = replace(PlainBackend.can, features=PlainBackend.can.features - {"softcap"})
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def capped(self, x: torch.Tensor) -> torch.Tensor:
             return x
 
@@ -149,7 +149,7 @@ class KernelForEverything(PlainBackend):
 
     @hookimpl
     def attention_kernel(self, attention: AttentionSpec, kv: KVCacheSpec) -> AttentionKernel:
-        return self.kernel(attention, kv)
+        return self.Kernel(attention, kv)
 
 
 class AnyBlockSize(PlainBackend):

@@ -18,7 +18,7 @@ Mask = NDArray[np.bool_]
 class CausalMissesOwn(PlainBackend):
     """A query does not see its own key."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def before(self, p: Ids, j: Ids) -> Mask:
             return (j < p) | ((p == 0) & (j == 0))
 
@@ -26,7 +26,7 @@ class CausalMissesOwn(PlainBackend):
 class CausalSeesNext(PlainBackend):
     """A query sees one key of the future."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def before(self, p: Ids, j: Ids) -> Mask:
             return j <= p + 1
 
@@ -34,7 +34,7 @@ class CausalSeesNext(PlainBackend):
 class CausalTopLeft(PlainBackend):
     """The mask of a chunk starts at key 0."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def before(self, p: Ids, j: Ids) -> Mask:
             return j <= p - p.min()
 
@@ -42,7 +42,7 @@ class CausalTopLeft(PlainBackend):
 class NoCausalMask(PlainBackend):
     """A query sees the whole sequence."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def before(self, p: Ids, j: Ids) -> Mask:
             return np.full(np.broadcast_shapes(p.shape, j.shape), fill_value=True)
 
@@ -50,7 +50,7 @@ class NoCausalMask(PlainBackend):
 class ChunkForgetsHistory(PlainBackend):
     """A chunk attends to its own tokens only."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def before(self, p: Ids, j: Ids) -> Mask:
             return (j <= p) & ((j >= p.min()) | (len(p) == 1))
 
@@ -58,7 +58,7 @@ class ChunkForgetsHistory(PlainBackend):
 class FirstTokenDropped(PlainBackend):
     """Key 0 is never read."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def key_positions(self, metadata: Metadata, sequence: int) -> Ids:
             length = int(metadata.lengths[sequence])
             return np.arange(min(1, length - 1), length)
@@ -67,7 +67,7 @@ class FirstTokenDropped(PlainBackend):
 class LastTokenDropped(PlainBackend):
     """In long sequences the last key is not read: small enough for a fixed tolerance."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def key_positions(self, metadata: Metadata, sequence: int) -> Ids:
             length = int(metadata.lengths[sequence])
             return np.arange(length - 1 if length > 1024 else length)
@@ -76,7 +76,7 @@ class LastTokenDropped(PlainBackend):
 class FirstBlockDropped(PlainBackend):
     """In long sequences the first block is not read."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def key_positions(self, metadata: Metadata, sequence: int) -> Ids:
             length = int(metadata.lengths[sequence])
             return np.arange(metadata.block_size if length > 1024 else 0, length)
@@ -85,7 +85,7 @@ class FirstBlockDropped(PlainBackend):
 class PartialBlockDropped(PlainBackend):
     """A last block that is not full is not read."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def key_positions(self, metadata: Metadata, sequence: int) -> Ids:
             length = int(metadata.lengths[sequence])
             return np.arange(length // metadata.block_size * metadata.block_size or length)
@@ -94,7 +94,7 @@ class PartialBlockDropped(PlainBackend):
 class InterleavedHeads(PlainBackend):
     """Query head h reads KV head h % Hkv."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def per_head(self, rows: torch.Tensor) -> torch.Tensor:
             return rows.repeat(1, self.spec.num_heads // self.spec.num_kv_heads, 1)
 
@@ -102,7 +102,7 @@ class InterleavedHeads(PlainBackend):
 class ManyHeadsShareFirst(PlainBackend):
     """With more than eight query heads per KV head the second KV head is never read."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def per_head(self, rows: torch.Tensor) -> torch.Tensor:
             wide = self.spec.num_heads > 8 * self.spec.num_kv_heads
             return super().per_head(rows[:, :1].expand(rows.shape) if wide else rows)
@@ -111,7 +111,7 @@ class ManyHeadsShareFirst(PlainBackend):
 class WindowOneMore(PlainBackend):
     """The window shows one key too many."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def window(self, metadata: Metadata) -> int | None:
             return None if self.spec.sliding_window is None else self.spec.sliding_window + 1
 
@@ -119,7 +119,7 @@ class WindowOneMore(PlainBackend):
 class WindowOneLess(PlainBackend):
     """The window shows one key too few."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def window(self, metadata: Metadata) -> int | None:
             return None if self.spec.sliding_window is None else max(1, self.spec.sliding_window - 1)
 
@@ -127,7 +127,7 @@ class WindowOneLess(PlainBackend):
 class WindowNotInDecode(PlainBackend):
     """The decode path has no window."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def window(self, metadata: Metadata) -> int | None:
             return None if len(metadata.lengths) == metadata.starts[-1] else self.spec.sliding_window
 
@@ -135,7 +135,7 @@ class WindowNotInDecode(PlainBackend):
 class WindowNotInPrefill(PlainBackend):
     """The prefill path has no window."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def window(self, metadata: Metadata) -> int | None:
             return self.spec.sliding_window if len(metadata.lengths) == metadata.starts[-1] else None
 
@@ -143,7 +143,7 @@ class WindowNotInPrefill(PlainBackend):
 class StaleBlock(PlainBackend):
     """The second block of a sequence is the one that the same row had a step before."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def table(self, metadata: Metadata, sequence: int) -> Ids:
             table = metadata.tables[sequence].copy()
             if len(table) > 1 and metadata.lengths[sequence] > metadata.block_size:
@@ -154,7 +154,7 @@ class StaleBlock(PlainBackend):
 class SortedBlocks(PlainBackend):
     """Blocks are read in the order of their ids."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def table(self, metadata: Metadata, sequence: int) -> Ids:
             used = -(-int(metadata.lengths[sequence]) // metadata.block_size)
             return np.concatenate([np.sort(metadata.tables[sequence][:used]), metadata.tables[sequence][used:]])
@@ -165,7 +165,7 @@ class Block48(PlainBackend):
 
     can = replace(PlainBackend.can, block_sizes=(*PlainBackend.can.block_sizes, 48))
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def key_slots(self, metadata: Metadata, sequence: int, positions: Ids) -> torch.Tensor:
             size = 32 if metadata.block_size == 48 else metadata.block_size
             blocks = self.table(metadata, sequence)[np.minimum(positions // size, metadata.tables.shape[1] - 1)]
@@ -175,7 +175,7 @@ class Block48(PlainBackend):
 class SingleTokenChunkIsPadding(PlainBackend):
     """Behind a longer chunk a sequence of one token is taken for padding: its row stays zero."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def attend(
             self, query: torch.Tensor, layer: Layer, metadata: Metadata, out: torch.Tensor | None = None
         ) -> torch.Tensor:

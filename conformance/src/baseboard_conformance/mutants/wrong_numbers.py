@@ -12,7 +12,7 @@ from baseboard_conformance.mutants.plain import Layer, Metadata, PlainBackend, P
 class ScaleTwoPercent(PlainBackend):
     """Logits are 2% too large."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def scale(self) -> float:
             return 1.02 * self.spec.scale
 
@@ -20,7 +20,7 @@ class ScaleTwoPercent(PlainBackend):
 class ScaleFromHeadSize(PlainBackend):
     """The spec's scale is ignored."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def scale(self) -> float:
             return self.spec.head_size**-0.5
 
@@ -28,7 +28,7 @@ class ScaleFromHeadSize(PlainBackend):
 class SoftcapAfterMask(PlainBackend):
     """The softcap turns masked logits, minus infinity, into minus the cap."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def capped(self, x: torch.Tensor) -> torch.Tensor:
             return x
 
@@ -43,7 +43,7 @@ class SoftcapAfterMask(PlainBackend):
 class SoftcapBeforeScale(PlainBackend):
     """The softcap sees logits that are not scaled yet."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def capped(self, x: torch.Tensor) -> torch.Tensor:
             return super().capped(x / self.spec.scale) * self.spec.scale
 
@@ -51,7 +51,7 @@ class SoftcapBeforeScale(PlainBackend):
 class SoftcapIgnored(PlainBackend):
     """The softcap is declared and ignored."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def capped(self, x: torch.Tensor) -> torch.Tensor:
             return x
 
@@ -59,7 +59,7 @@ class SoftcapIgnored(PlainBackend):
 class AlibiSign(PlainBackend):
     """Far keys are preferred."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def slopes(self) -> tuple[float, ...] | None:
             return None if self.spec.alibi_slopes is None else tuple(-slope for slope in self.spec.alibi_slopes)
 
@@ -67,7 +67,7 @@ class AlibiSign(PlainBackend):
 class AlibiOwnSlopes(PlainBackend):
     """The slopes are those of the paper, whatever the spec says."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def slopes(self) -> tuple[float, ...] | None:
             heads = self.spec.num_heads
             return (
@@ -78,7 +78,7 @@ class AlibiOwnSlopes(PlainBackend):
 class SinkInNumerator(PlainBackend):
     """The sink's weight is given to the first value."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def weighted(self, weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
             left = 1 - weights.sum(-1)
             weights = weights.clone()
@@ -89,7 +89,7 @@ class SinkInNumerator(PlainBackend):
 class SinksIgnored(PlainBackend):
     """Sinks are declared and ignored."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def sinks(self) -> tuple[float, ...] | None:
             return None
 
@@ -97,7 +97,7 @@ class SinksIgnored(PlainBackend):
 class CoarseSums(PlainBackend):
     """Weighted values are summed in bfloat16, a few hundred keys at a time."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def weighted(self, weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
             total = torch.zeros(weights.shape[1], weights.shape[0], value.shape[2], dtype=torch.bfloat16)
             for at in range(0, len(value), 16):
@@ -109,7 +109,7 @@ class CoarseSums(PlainBackend):
 class NoMaximum(PlainBackend):
     """exp of plain logits, as long as they are small."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def mix(self, x: torch.Tensor, seen: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
             if self.spec.sinks is not None:
                 return super().mix(x, seen, value)
@@ -120,7 +120,7 @@ class NoMaximum(PlainBackend):
 class ZeroTimesNaN(PlainBackend):
     """The last block is read whole; what is beyond the end counts zero times its value."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def key_positions(self, metadata: Metadata, sequence: int) -> NDArray[np.int64]:
             blocks = -(-int(metadata.lengths[sequence]) // metadata.block_size)
             return np.arange(blocks * metadata.block_size)
@@ -129,7 +129,7 @@ class ZeroTimesNaN(PlainBackend):
 class AdditiveMask(PlainBackend):
     """The last block is read whole; minus infinity is added to logits that may be NaN."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def key_positions(self, metadata: Metadata, sequence: int) -> NDArray[np.int64]:
             blocks = -(-int(metadata.lengths[sequence]) // metadata.block_size)
             return np.arange(blocks * metadata.block_size)
@@ -143,7 +143,7 @@ class AdditiveMask(PlainBackend):
 class WeakMask(PlainBackend):
     """Masked logits are small, not gone: large values beyond the end still show."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def key_positions(self, metadata: Metadata, sequence: int) -> NDArray[np.int64]:
             blocks = -(-int(metadata.lengths[sequence]) // metadata.block_size)
             return np.arange(blocks * metadata.block_size)
@@ -157,7 +157,7 @@ class WeakMask(PlainBackend):
 class TruncatedValues(PlainBackend):
     """Values have the head size of the keys: what is beyond stays as it was."""
 
-    class kernel(PlainKernel):  # noqa: N801 - takes the place of a class attribute
+    class Kernel(PlainKernel):
         def attend(
             self, query: torch.Tensor, layer: Layer, metadata: Metadata, out: torch.Tensor | None = None
         ) -> torch.Tensor:

@@ -1,0 +1,46 @@
+"""Makes the kernel for a way of computing, with what all kernels of a device share."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+
+from baseboard.contract import AttentionKernel, AttentionSpec
+from baseboard_ascend_npu.band import measure_band
+from baseboard_ascend_npu.fused import FusedCall, FusedCallWithSinks, compressed_mask
+from baseboard_ascend_npu.kernels import FusedKernel, GatherKernel, PagedDecodeKernel
+from baseboard_ascend_npu.operators import Operators
+from baseboard_ascend_npu.support import Way
+
+
+class KernelFactory:
+    """Kernels of one device. The mask and the meaning of a band are found when the first layer needs them."""
+
+    def __init__(self, device: torch.device, operators: Operators) -> None:
+        self.device = device
+        self.operators = operators
+
+    def make(self, way: Way, attention: AttentionSpec) -> AttentionKernel:
+        """A kernel for ``attention``; the gathering one where ``way`` cannot be gone on this device."""
+        ops = self.operators
+        window = attention.sliding_window
+        if way is Way.PAGED_DECODE and ops.paged is not None:
+            return PagedDecodeKernel(ops.scatter, ops.paged, attention, self.device)
+        if way is Way.GATHER or (window is not None and self.band is None):
+            return GatherKernel(ops.scatter, attention, self.device)
+        pre_tokens = None if window is None or self.band is None else window + self.band
+        if way is Way.FUSED_WITH_SINKS and ops.fused_with_sinks is not None:
+            with_sinks = FusedCallWithSinks(ops.fused_with_sinks, attention, self.mask)
+            return FusedKernel(ops.scatter, with_sinks, pre_tokens)
+        return FusedKernel(ops.scatter, FusedCall(ops.fused, attention, self.mask), pre_tokens)
+
+    @cached_property
+    def mask(self) -> torch.Tensor:
+        """The compressed mask, 4 MiB."""
+        return compressed_mask(self.device)
+
+    @cached_property
+    def band(self) -> int | None:
+        """What turns a window into the operator's ``pre_tokens``; None where nothing does."""
+        return measure_band(self.operators, self.mask)

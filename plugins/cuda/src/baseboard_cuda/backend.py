@@ -1,0 +1,160 @@
+"""The CUDA backend's hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from baseboard.contract import (
+    AttentionKernel,
+    AttentionSpec,
+    BackendUnavailable,
+    Capabilities,
+    KVCache,
+    KVCacheSpec,
+    MemorySnapshot,
+    OperatorKernel,
+    StepBatch,
+    Transfer,
+    Unsupported,
+    hookimpl,
+)
+from baseboard_cuda.attention import PagedAttention
+from baseboard_cuda.blocks import copy_blocks, zero_blocks
+from baseboard_cuda.cache import make_cache, pooled
+from baseboard_cuda.chip import Chip
+from baseboard_cuda.faults import device_faults
+from baseboard_cuda.layout import BlockLayout, block_layout
+from baseboard_cuda.metadata import CudaMetadata, make_metadata
+from baseboard_cuda.operators import make_operator
+from baseboard_cuda.support import capabilities, reasons_against
+from baseboard_cuda.swap.swapper import checked_swap
+
+
+class CudaBackend:
+    """One GPU, or the interpreter. After :meth:`close` every other hook raises ``BackendUnavailable``."""
+
+    def __init__(self, chip: Chip, fp8_scale: str) -> None:
+        self._chip: Chip | None = chip
+        self._promise: Final = capabilities(chip)
+        self._fp8_scale: Final = fp8_scale
+
+    @hookimpl
+    def capabilities(self) -> Capabilities:
+        self._open()
+        return self._promise
+
+    @hookimpl
+    def torch_device(self) -> torch.device:
+        return self._open().device
+
+    @hookimpl
+    def unsupported(self, kv: KVCacheSpec, attention: AttentionSpec) -> list[str]:
+        self._open()
+        return reasons_against(self._promise, kv, attention)
+
+    @hookimpl
+    def kv_block_nbytes(self, spec: KVCacheSpec) -> int:
+        self._open()
+        return self._layout(spec).nbytes * spec.num_layers
+
+    @hookimpl
+    def allocate_kv_cache(self, spec: KVCacheSpec, num_blocks: int) -> KVCache:
+        chip = self._open()
+        with device_faults("allocating a KV cache"):
+            return make_cache(spec, self._layout(spec), num_blocks, chip.memory)
+
+    @hookimpl
+    def allocate_host_kv_cache(self, like: KVCache, num_blocks: int) -> KVCache:
+        chip = self._open()
+        return make_cache(like.spec, self._layout(like.spec), num_blocks, chip.host_pools)
+
+    @hookimpl
+    def copy_blocks(self, cache: KVCache, pairs: NDArray[np.int64]) -> None:
+        chip = self._open()
+        with device_faults("copying blocks"):
+            copy_blocks(pooled(cache, "cache"), pairs, chip.upload)
+
+    @hookimpl
+    def swap_blocks(self, source: KVCache, destination: KVCache, pairs: NDArray[np.int64]) -> Transfer:
+        chip = self._open()
+        return chip.swapper.start(checked_swap(pooled(source, "source"), pooled(destination, "destination"), pairs))
+
+    @hookimpl
+    def zero_blocks(self, cache: KVCache, blocks: NDArray[np.int64]) -> None:
+        chip = self._open()
+        with device_faults("wiping blocks"):
+            zero_blocks(pooled(cache, "cache"), blocks, chip.upload)
+
+    @hookimpl
+    def memory_snapshot(self) -> MemorySnapshot:
+        chip = self._open()
+        with device_faults("reading its memory"):
+            return chip.meter.snapshot()
+
+    @hookimpl
+    def reset_peak_memory(self) -> None:
+        self._open().meter.reset_peak()
+
+    @hookimpl
+    def empty_cache(self) -> None:
+        chip = self._open()
+        with device_faults("emptying its cache"):
+            chip.meter.empty_cache()
+
+    @hookimpl
+    def allocate_host_buffer(self, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+        chip = self._open()
+        try:
+            numpy_dtype = np.dtype(dtype)
+        except TypeError as error:
+            raise ValueError(f"dtype {dtype!r} is not a name that numpy knows") from error
+        nbytes = int(np.prod(shape, dtype=np.int64)) * numpy_dtype.itemsize
+        return chip.host_buffers.zeros((nbytes,), torch.uint8).numpy().view(numpy_dtype).reshape(shape)
+
+    @hookimpl
+    def build_attention_metadata(self, batch: StepBatch, cache: KVCache) -> CudaMetadata:
+        del cache  # the kernels know its layout
+        chip = self._open()
+        with device_faults("bringing a step's arrays to it"):
+            return make_metadata(batch, chip.upload)
+
+    @hookimpl
+    def attention_kernel(self, attention: AttentionSpec, kv: KVCacheSpec) -> AttentionKernel:
+        """Raises ``Unsupported`` for what :meth:`unsupported` gives reasons against."""
+        chip = self._open()
+        reasons = reasons_against(self._promise, kv, attention)
+        if reasons:
+            raise Unsupported(reasons)
+        return PagedAttention(attention, kv, self._layout(kv), chip)
+
+    @hookimpl
+    def operator_kernel(self, name: str, spec: Mapping[str, Any]) -> OperatorKernel | None:
+        """``rms_norm``, ``add_rms_norm``, ``rotary_embedding`` and ``silu_and_mul``; None for every other name."""
+        self._open()
+        return make_operator(name, spec)
+
+    @hookimpl
+    def synchronize(self) -> None:
+        chip = self._open()
+        with device_faults("waiting for it"):
+            chip.synchronize()
+
+    @hookimpl
+    def close(self) -> None:
+        """Waits for swaps under way, whose memory would otherwise be freed beneath them; a lost GPU has none."""
+        chip, self._chip = self._chip, None
+        if chip is not None:
+            chip.swapper.close()
+
+    def _open(self) -> Chip:
+        if self._chip is None:
+            raise BackendUnavailable("this CUDA backend was closed: open it again to use it")
+        return self._chip
+
+    def _layout(self, spec: KVCacheSpec) -> BlockLayout:
+        return block_layout(spec, self._fp8_scale)

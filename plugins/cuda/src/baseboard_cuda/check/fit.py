@@ -1,0 +1,126 @@
+"""Writes a file of tiles for one architecture: of the likely ones, the first that fits into registers and memory.
+
+``python -m baseboard_cuda.check.fit 90 FILE`` needs no GPU, and measures nothing: where a GPU can be had,
+``python -m baseboard_cuda.check.tune`` finds the fastest of the same candidates.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Final, get_args
+
+from baseboard.contract import DType
+from baseboard_cuda.check.compile import compile_variant
+from baseboard_cuda.check.variants import ARCHITECTURES, FEATURES, Kind, attention_variants, dtypes
+from baseboard_cuda.tiles import Phase, Storage, Tile, TileKey, TileTable
+
+SIZES: Final = (64, 128, 256, 512)
+#: Programs that fill a processor twice over, and splits that are worth a second launch.
+PROGRAMS_PER_PROCESSOR: Final = 2
+LEAST_SPLIT_KEYS: Final = 512
+
+#: Rows, keys, warps, stages; most promising first. Without matrix instructions all numbers are held in registers.
+_WITH_MATRIX: Final[dict[tuple[Phase, int], tuple[tuple[int, int, int, int], ...]]] = {
+    ("prefill", 64): ((128, 64, 4, 3), (128, 64, 8, 3), (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 2)),
+    ("prefill", 128): (
+        (128, 64, 8, 3),
+        (128, 64, 8, 2),
+        (64, 64, 4, 2),
+        (64, 32, 4, 2),
+        (64, 64, 8, 2),
+        (64, 32, 8, 2),
+        (32, 32, 4, 2),
+    ),
+    ("prefill", 256): ((128, 32, 8, 2), (64, 32, 8, 2), (32, 32, 8, 2), (32, 16, 8, 2), (16, 16, 8, 1)),
+    ("prefill", 512): ((64, 32, 8, 2), (32, 32, 8, 2), (32, 16, 8, 2), (16, 16, 8, 2), (16, 16, 8, 1)),
+    ("decode", 64): ((16, 128, 4, 3), (16, 64, 4, 3), (16, 32, 4, 3), (16, 32, 4, 2)),
+    ("decode", 128): ((16, 64, 4, 3), (16, 32, 4, 3), (16, 32, 4, 2), (16, 16, 4, 2)),
+    ("decode", 256): ((16, 32, 4, 3), (16, 32, 4, 2), (16, 16, 4, 2), (16, 16, 8, 1)),
+    ("decode", 512): ((16, 32, 8, 2), (16, 16, 8, 2), (16, 16, 4, 1), (16, 16, 8, 1)),
+}
+_WITHOUT_MATRIX: Final[dict[tuple[Phase, int], tuple[tuple[int, int, int, int], ...]]] = {
+    ("prefill", 64): ((32, 32, 8, 2), (16, 32, 4, 2), (16, 32, 8, 1), (16, 16, 4, 1)),
+    ("prefill", 128): ((32, 32, 8, 2), (16, 32, 8, 2), (16, 32, 4, 1), (16, 16, 4, 1)),
+    ("prefill", 256): ((32, 32, 8, 2), (16, 32, 8, 1), (16, 16, 8, 1), (16, 16, 4, 1)),
+    ("prefill", 512): ((32, 16, 8, 2), (16, 16, 8, 1), (16, 16, 4, 1)),
+    ("decode", 64): ((16, 64, 4, 2), (16, 32, 4, 2), (16, 32, 8, 1), (16, 16, 4, 1)),
+    ("decode", 128): ((16, 32, 4, 2), (16, 32, 8, 1), (16, 16, 4, 1)),
+    ("decode", 256): ((16, 32, 8, 1), (16, 16, 8, 1), (16, 16, 4, 1)),
+    ("decode", 512): ((16, 16, 8, 1), (16, 16, 4, 1)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    key: TileKey
+    tile: Tile | None  #: None: nothing fits
+
+
+def candidates(capability: int, key: TileKey) -> list[Tile]:
+    """What may be tried for ``key``."""
+    table = _WITH_MATRIX if capability >= 80 and key.dtype != "float32" else _WITHOUT_MATRIX
+    return [Tile(*numbers) for numbers in table[key.phase, key.head_size]]
+
+
+def keys(kinds: Iterable[DType]) -> Iterator[TileKey]:
+    for dtype, phase, storage, size in product(kinds, get_args(Phase), get_args(Storage), SIZES):
+        yield TileKey(phase, dtype, storage, size)
+
+
+def fit(capability: int, key: TileKey) -> Fitted:
+    """The first candidate with which everything that has this key compiles as it should."""
+    for tile in candidates(capability, key):
+        if fits(capability, key, tile):
+            return Fitted(key, tile)
+    return Fitted(key, None)
+
+
+def fits(capability: int, key: TileKey, tile: Tile) -> bool:
+    """Whether everything that has this key compiles as it should with ``tile``."""
+    table = candidate_table(key, tile)
+    dtype: DType = next(d for d in dtypes(capability) if d == key.dtype)
+    sizes = dict.fromkeys((80 if key.head_size == 128 else key.head_size, key.head_size))
+    for features, size in product(reversed(FEATURES), sizes):
+        for variant in attention_variants(capability, table, Kind(dtype, key.kv_dtype, size, features)):
+            if f"paged_attention {key.phase}" in variant.label and compile_variant(variant).problems:
+                return False
+    return True
+
+
+def candidate_table(key: TileKey, tile: Tile) -> TileTable:
+    """A table in which both phases have ``tile``: for trying it out in the one that ``key`` names."""
+    tiles = {replace(key, phase=phase): tile for phase in get_args(Phase)}
+    return TileTable("candidate", tiles, PROGRAMS_PER_PROCESSOR, LEAST_SPLIT_KEYS)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("capability", type=int, choices=ARCHITECTURES)
+    parser.add_argument("file", type=Path)
+    options = parser.parse_args(arguments)
+    fitted: list[Fitted] = []
+    for key in keys(dtypes(options.capability)):
+        fitted.append(fit(options.capability, key))
+        sys.stdout.write(f"sm_{options.capability} {fitted[-1]}\n")
+        sys.stdout.flush()
+    options.file.write_text(as_json({f.key: f.tile for f in fitted if f.tile is not None}), encoding="utf-8")
+    return int(any(f.tile is None for f in fitted))
+
+
+def as_json(tiles: dict[TileKey, Tile]) -> str:
+    """A data file, a tile a line."""
+    rows = ",\n".join(f"    {json.dumps(asdict(key) | asdict(tile))}" for key, tile in tiles.items())
+    return (
+        f'{{\n  "programs_per_processor": {PROGRAMS_PER_PROCESSOR},\n  "least_split_keys": {LEAST_SPLIT_KEYS},\n'
+        f'  "tiles": [\n{rows}\n  ]\n}}\n'
+    )
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,85 @@
+"""What the kernels need of a step: its index arrays on the device, brought there by one copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from baseboard.contract import StepBatch
+
+_ALIGNMENT: Final = 16  # Triton compiles anew for a pointer that is less aligned than the last one
+
+#: Brings host bytes to the device without waiting; the array may be rewritten when it returns.
+Upload: TypeAlias = Callable[[NDArray[Any]], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Sequences that one launch computes: the decoding ones, or the others."""
+
+    first_sequence: int
+    num_sequences: int
+    first_token: int
+    num_tokens: int
+    longest: int  #: keys of the longest sequence
+    one_query: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CudaMetadata:
+    """Tensors are the step's own: nothing that is done for the next step touches them."""
+
+    slot_mapping: torch.Tensor
+    query_start_loc: torch.Tensor
+    seq_lens: torch.Tensor
+    block_tables: torch.Tensor
+    parts: tuple[Part, ...]
+    causal: bool
+
+
+def make_metadata(batch: StepBatch, upload: Upload) -> CudaMetadata:
+    """Copies the arrays of ``batch``; waits for nothing."""
+    arrays = (batch.slot_mapping, batch.query_start_loc, batch.seq_lens, batch.block_tables)
+    packed, offsets = _pack(arrays)
+    there = upload(packed)
+    tensors = [
+        there[offset : offset + array.nbytes].view(_TORCH[array.dtype.name]).view(array.shape)
+        for array, offset in zip(arrays, offsets, strict=True)
+    ]
+    return CudaMetadata(*tensors, parts=tuple(_parts(batch)), causal=batch.causal)
+
+
+_TORCH: Final = {"int32": torch.int32, "int64": torch.int64}
+
+
+def _pack(arrays: tuple[NDArray[Any], ...]) -> tuple[NDArray[np.uint8], list[int]]:
+    sizes = [-(-array.nbytes // _ALIGNMENT) * _ALIGNMENT for array in arrays]
+    ends = np.cumsum(sizes).tolist()
+    offsets = [end - size for end, size in zip(ends, sizes, strict=True)]
+    packed = np.zeros(ends[-1], np.uint8)
+    for array, offset in zip(arrays, offsets, strict=True):
+        packed[offset : offset + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return packed, offsets
+
+
+def _parts(batch: StepBatch) -> list[Part]:
+    decodes = batch.num_decodes
+    cuts = [(0, decodes, True), (decodes, batch.num_seqs, False)]
+    starts = batch.query_start_loc
+    return [
+        Part(
+            first_sequence=begin,
+            num_sequences=end - begin,
+            first_token=int(starts[begin]),
+            num_tokens=int(starts[end] - starts[begin]),
+            longest=int(batch.seq_lens[begin:end].max()),
+            one_query=one_query,
+        )
+        for begin, end, one_query in cuts
+        if end > begin
+    ]

@@ -1,0 +1,56 @@
+"""The real torch_npu on the stand-in. One device, of the kind that STANDIN_SOC names."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from plugins.ascend_npu.emulated.opened import open_backend
+from plugins.ascend_npu.standin.library import StandIn
+
+if TYPE_CHECKING:
+    from baseboard_ascend_npu.backend import AscendBackend
+    from plugins.ascend_npu.standin.emulator.dispatch import EmulatedNpu
+
+SOC = os.environ.setdefault("STANDIN_SOC", "Ascend910B2")
+STANDIN = StandIn()  # before torch: importing torch imports torch_npu, and that looks for CANN
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # torch_npu warns of its own doings while it is imported
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("filterwarnings", "ignore:Cannot create tensor with internal format:UserWarning")
+    config.addinivalue_line("filterwarnings", "ignore:.*torch_npu.*:UserWarning")
+
+
+@pytest.fixture(scope="session")
+def standin() -> StandIn:
+    return STANDIN
+
+
+@pytest.fixture(autouse=True)
+def npu(standin: StandIn) -> Iterator[EmulatedNpu]:
+    """Operators on NPU tensors are computed; whatever one of them raised later is raised at the end."""
+    from plugins.ascend_npu.standin.emulator.calls import Chip
+    from plugins.ascend_npu.standin.emulator.dispatch import EmulatedNpu
+
+    emulated = EmulatedNpu(standin, Chip(SOC))
+    with emulated:
+        yield emulated
+        torch.npu.synchronize()
+    emulated.check()
+
+
+@pytest.fixture
+def backend(npu: EmulatedNpu) -> Iterator[AscendBackend]:
+    opened: Any = open_backend()
+    yield opened
+    opened.close()

@@ -1,0 +1,283 @@
+"""Computes operators on NPU tensors, where torch_npu would have called kernels that are not there.
+
+Memory, streams, events and copies are torch_npu's own, on the stand-in's library. An operator becomes one piece of work
+on the current stream, so it sees what came before it on that stream and nothing else; its host tensors are read when it
+runs. Operators of torch_npu are checked against their documents first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import torch
+import torch_npu
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from plugins.ascend_npu.standin.emulator import fused, paged, simple
+from plugins.ascend_npu.standin.emulator.alias import alias
+from plugins.ascend_npu.standin.emulator.calls import Call, Chip, Emulation
+from plugins.ascend_npu.standin.library import StandIn
+
+_EMULATIONS: Final[dict[str, Emulation]] = {
+    "npu::npu_fused_infer_attention_score": fused.version_1,
+    "npu::npu_fused_infer_attention_score_v2": fused.version_2,
+    "npu::npu_scatter_pa_kv_cache": simple.scatter,
+    "npu::npu_rms_norm": simple.rms_norm,
+    "npu::npu_add_rms_norm": simple.add_rms_norm,
+    "npu::npu_swiglu": simple.swiglu,
+    "npu::npu_mrope": simple.mrope,
+    "npu::npu_top_k_top_p": simple.top_k_top_p,
+    "atb::_npu_paged_attention": paged.paged_attention,
+}
+#: What torch_npu does itself: it concerns memory, not numbers.
+_NATIVE: Final = frozenset(
+    f"aten::{name}"
+    for name in (
+        "empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "set_", "resize_", "record_stream",
+        "is_pinned", "pin_memory", "_pin_memory", "_unsafe_view", "_reshape_alias", "lift_fresh", "_local_scalar_dense",
+        "_has_compatible_shallow_copy_type",
+    )
+)  # fmt: skip
+#: Composites that give new tensors: computed as one, which is faster and rounds no more often than a kernel would.
+_WHOLE: Final = frozenset({"aten::linear", "aten::matmul", "aten::scaled_dot_product_attention", "aten::softmax"})
+
+
+def _histogram(counted: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+    return torch.histc(counted.float(), *args, **options).to(counted.dtype)
+
+
+#: What the NPU computes for dtypes that the CPU refuses.
+_INSTEAD: Final[dict[str, Callable[..., Any]]] = {"aten::histc": _histogram}
+
+_CALLBACK: Final = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
+
+
+class EmulatedNpu(TorchDispatchMode):
+    """While active, operators on NPU tensors are computed. ``log`` has the name of each call of torch_npu's own."""
+
+    def __init__(self, standin: StandIn, chip: Chip) -> None:
+        super().__init__()
+        self.chip = chip
+        self.log: list[str] = []
+        self._library: Final = standin.library
+        self._tokens: Final = itertools.count(1)
+        self._work: Final[dict[int, Callable[[], None]]] = {}
+        self._once: Final[set[int]] = set()
+        self._failure: BaseException | None = None
+        self._callback: Final = _CALLBACK(self._run)  # the library calls it: it must live as long as this object
+        self._library.standin_on_call(self._callback)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if not _concerns_npu((args, kwargs)):
+            return func(*args, **kwargs)
+        name = func._schema.name
+        if name == "aten::_to_copy":
+            return self._to_copy(*args, **kwargs)
+        if name == "aten::copy_":
+            return self._copy(*args, **kwargs)
+        if name in _NATIVE:
+            return func(*args, **kwargs)
+        if name not in _WHOLE and _is_composite(func):
+            with self:
+                return func.decompose(*args, **kwargs)
+        if func.is_view:
+            return func(*args, **kwargs)
+        return self._compute(func, args, kwargs)
+
+    def check(self) -> None:
+        """Raise what a piece of work that ran later has raised."""
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    # Copies between host and device are torch_npu's; what changes numbers or their order is computed on one side.
+
+    def _to_copy(self, x: torch.Tensor, **options: Any) -> torch.Tensor:
+        target = torch.device(options.pop("device", None) or x.device)
+        options.pop("pin_memory", None)
+        late = options.pop("non_blocking", False)
+        dtype = options.get("dtype") or x.dtype
+        if target.type == x.device.type:
+            return self._compute(torch.ops.aten._to_copy.default, (x,), options)
+        if dtype != x.dtype or not x.is_contiguous():
+            with self:
+                x = x.to(dtype).contiguous()
+        return torch.ops.aten._to_copy.default(x, device=target, non_blocking=late)
+
+    def _copy(self, into: torch.Tensor, x: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
+        if into.device.type == x.device.type:
+            return self._compute(torch.ops.aten.copy_.default, (into, x), {})
+        plain = into.dtype == x.dtype and into.shape == x.shape and into.is_contiguous() and x.is_contiguous()
+        if plain:
+            return torch.ops.aten.copy_.default(into, x, non_blocking)
+        with self:
+            x = x.to(into.dtype).expand(into.shape).contiguous()
+        return self._copy(into, torch.ops.aten._to_copy.default(x, device=into.device), non_blocking)
+
+    # Work.
+
+    def _compute(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Enqueue the call; its result as tensors of the NPU."""
+        emulation = _EMULATIONS.get(func._schema.name)
+        if func._schema.name.partition("::")[0] in {"npu", "atb"}:
+            if emulation is None:
+                raise NotImplementedError(f"{func._schema.name} has no emulation")
+            self.log.append(func._schema.name)
+        job = _Job(func, args, kwargs, emulation, self.chip)
+        if self._is_late():
+            out = job.allocate()
+            if out is not None:
+                self._launch(func, lambda: job.run_into(out))
+                return out.value
+        results: list[Any] = []
+        self._launch(func, lambda: results.append(job.run()))
+        if not results:  # the device is late, and how large the result is depends on numbers: so does the program
+            torch.npu.current_stream().synchronize()
+            self.check()
+        return job.on_npu(results[0])
+
+    def _is_late(self) -> bool:
+        stream = torch_npu._C._npu_getCurrentRawStream(torch.npu.current_device())
+        return bool(ctypes.c_int.in_dll(self._library, "standin_late").value or self._library.standin_capturing(stream))
+
+    def _launch(self, func: Any, work: Callable[[], None]) -> None:
+        self.check()
+        token = next(self._tokens)
+        stream = torch_npu._C._npu_getCurrentRawStream(torch.npu.current_device())
+        captured = self._library.standin_capturing(stream)
+        self._work[token] = work
+        if not captured:  # else it runs again with every replay
+            self._once.add(token)
+        error = self._library.standin_launch(stream, token)
+        if error:
+            raise RuntimeError(f"launch of {func}: NPU function error: error code is {error}")
+        self.check()
+
+    def _run(self, token: int) -> None:
+        """Called by the library, which knows no exceptions."""
+        work = self._work.pop(token) if token in self._once else self._work[token]
+        self._once.discard(token)
+        try:
+            work()
+        except Exception as error:  # whatever it is, it is raised at the program's next call
+            self._failure = self._failure or error
+
+
+class _Results:
+    """Tensors of the NPU that stand for what a call returns before it has run."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.tensors = [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+
+
+class _Job:
+    """A call of an operator that can be run at any time after it was made. Holds its tensors until then."""
+
+    def __init__(self, func: Any, args: Any, kwargs: Any, emulation: Emulation | None, chip: Chip) -> None:
+        self._func = func
+        self._given = (args, kwargs)
+        self._emulation = emulation
+        self._chip = chip
+        self._aliases: dict[int, torch.Tensor] = {}  # by id of the alias: the NPU tensor
+        self._kept: list[torch.Tensor] = []
+        self._host = tree_map(self._to_host, self._given)
+
+    def run(self) -> Any:
+        """On CPU tensors over the NPU's memory."""
+        args, kwargs = self._host
+        if self._emulation is None:
+            return _INSTEAD.get(self._func._schema.name, self._func)(*args, **kwargs)
+        return self._emulation(self._call(args, kwargs))
+
+    def run_into(self, out: _Results) -> None:
+        for place, leaf in zip(out.tensors, _tensors(self.run()), strict=True):
+            if id(leaf) not in self._aliases:
+                alias(place).copy_(leaf)
+
+    def on_npu(self, result: Any) -> Any:
+        """A result of :meth:`run` as NPU tensors: the arguments themselves where they were written to."""
+        return tree_map(self._to_npu, result)
+
+    def allocate(self) -> _Results | None:
+        """Room for the result, by running the operator's own shape function; None where it depends on numbers."""
+        written = list(self._written())
+        if written or not self._func._schema.returns:
+            returned = written[: len(self._func._schema.returns)]
+            return _Results(returned[0] if len(returned) == 1 else tuple(returned) or None)
+        try:
+            args, kwargs = tree_map(_to_meta, self._given)
+            shapes = self._func(*args, **kwargs)
+        except (NotImplementedError, RuntimeError):
+            return None
+        if not all(isinstance(leaf, torch.Tensor) for leaf in tree_flatten(shapes)[0]):
+            return None
+        return _Results(tree_map(lambda t: _empty_on_npu(t) if isinstance(t, torch.Tensor) else t, shapes))
+
+    def _written(self) -> Iterator[torch.Tensor]:
+        args, kwargs = self._given
+        for index, argument in enumerate(self._func._schema.arguments):
+            value = args[index] if index < len(args) else kwargs.get(argument.name)
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                yield from _tensors(value)
+
+    def _call(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Call:
+        arguments = self._func._schema.arguments
+        by_name = {argument.name: value for argument, value in zip(arguments, args, strict=False)} | kwargs
+        filled = {a.name: by_name.get(a.name, a.default_value) for a in arguments}
+        on_device = {name for name, value in filled.items() if id(value) in self._aliases}
+        return Call(filled, frozenset(by_name), frozenset(on_device), self._chip)
+
+    def _to_host(self, leaf: Any) -> Any:
+        if isinstance(leaf, torch.device):
+            return torch.device("cpu")
+        if not _is_npu(leaf):
+            return leaf
+        made = alias(leaf)
+        self._aliases[id(made)] = leaf
+        self._kept.append(made)  # else its id could be given to another
+        return made
+
+    def _to_npu(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        if id(leaf) in self._aliases:
+            return self._aliases[id(leaf)]
+        made = _empty_on_npu(leaf)
+        alias(made).copy_(leaf)
+        return made
+
+
+def _empty_on_npu(like: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(like.size(), like.stride(), dtype=like.dtype, device="npu")
+
+
+def _to_meta(leaf: Any) -> Any:
+    if isinstance(leaf, torch.device):
+        return torch.device("meta")
+    if not isinstance(leaf, torch.Tensor):
+        return leaf
+    return torch.empty_strided(leaf.size(), leaf.stride(), dtype=leaf.dtype, device="meta")
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_flatten(tree)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def _is_npu(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.device.type == "npu"
+
+
+def _concerns_npu(tree: Any) -> bool:
+    return any(
+        _is_npu(leaf) or (isinstance(leaf, torch.device) and leaf.type == "npu") for leaf in tree_flatten(tree)[0]
+    )
+
+
+def _is_composite(func: Any) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")

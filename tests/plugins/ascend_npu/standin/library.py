@@ -1,0 +1,98 @@
+"""Loads the stand-in into this process, and the switches that tests turn."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from plugins.ascend_npu.standin.build import build, libraries
+
+#: Lost heartbeat: what the driver answers when the chip does not.
+LOST_HEARTBEAT: Final = 507010
+
+
+def folder() -> Path:
+    """Where the libraries lie; put it into ``LD_LIBRARY_PATH`` for a process of its own."""
+    return build(Path(os.environ.get("BASEBOARD_STANDIN_CACHE", tempfile.gettempdir())))
+
+
+class StandIn:
+    """The loaded library. Switches are reset by :meth:`reset`."""
+
+    def __init__(self) -> None:
+        """Load it. It must be there before torch looks for CANN, so this fails when torch is imported already."""
+        if "torch" in sys.modules:
+            raise RuntimeError("the stand-in must be loaded before torch")
+        # torch_npu's host thread hands work to the device later; here every call comes from the caller's own thread.
+        os.environ["TASK_QUEUE_ENABLE"] = "0"
+        # Loaded once by path, a library is found again by its soname: nothing has to be set in the environment.
+        loaded = [ctypes.CDLL(str(path)) for path in libraries(folder())]
+        self._library: Final = loaded[0]
+        self._library.standin_set_capacity.argtypes = [ctypes.c_size_t]
+        self._library.standin_set_pinned_capacity.argtypes = [ctypes.c_size_t]
+        self._library.standin_launch.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
+        self._library.standin_capturing.argtypes = [ctypes.c_void_p]
+        self._library.standin_calls.argtypes = [ctypes.c_char_p]
+        self._library.standin_calls.restype = ctypes.c_long
+        self._library.standin_pending.restype = ctypes.c_long
+        for name in ("standin_device_used", "standin_pinned_used"):
+            getattr(self._library, name).restype = ctypes.c_size_t
+
+    @property
+    def library(self) -> ctypes.CDLL:
+        return self._library
+
+    def calls(self, name: str) -> int:
+        """How often the program called a function of the library that is counted."""
+        return self._library.standin_calls(name.encode())
+
+    def pending(self) -> int:
+        """Pieces of work that are enqueued and have not run."""
+        return self._library.standin_pending()
+
+    def set_capacity(self, nbytes: int) -> None:
+        """Let the device have ``nbytes`` in all."""
+        self._library.standin_set_capacity(nbytes)
+
+    def device_used(self) -> int:
+        return self._library.standin_device_used()
+
+    def set_pinned_capacity(self, nbytes: int) -> None:
+        """Let the driver pin ``nbytes`` of host memory in all."""
+        self._library.standin_set_pinned_capacity(nbytes)
+
+    def pinned_used(self) -> int:
+        return self._library.standin_pinned_used()
+
+    @contextmanager
+    def late(self) -> Iterator[None]:
+        """Run work only when something waits for it."""
+        self._library.standin_set_late(1)
+        try:
+            yield
+        finally:
+            self._library.standin_set_late(0)
+
+    @contextmanager
+    def without_batched_copies(self) -> Iterator[None]:
+        """As a CANN that knows no ``aclrtMemcpyBatchAsync``."""
+        self._library.standin_set_batch(0)
+        try:
+            yield
+        finally:
+            self._library.standin_set_batch(1)
+
+    @contextmanager
+    def lost(self, code: int = LOST_HEARTBEAT) -> Iterator[None]:
+        """Lose the device: every call fails with ``code``."""
+        self._library.standin_lose(code)
+        try:
+            yield
+        finally:
+            self._library.standin_lose(0)
