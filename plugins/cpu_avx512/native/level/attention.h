@@ -20,23 +20,19 @@ struct Pages {
   const bb_cache &cache;
   const int32_t *table;
   int kv_head;
-  int shift;  // block sizes are powers of two
-  BB_INLINE Pages(const bb_cache &c, const int32_t *t, int h)
-      : cache(c), table(t), kv_head(h), shift(__builtin_ctz(unsigned(c.block_size))) {}
-  BB_INLINE int64_t within(int64_t key) const { return key & (cache.block_size - 1); }
   BB_INLINE const char *head(int64_t key) const {
-    const int64_t block = table[key >> shift];
+    const int64_t block = table[key / cache.block_size];
     return cache.base + block * cache.block_stride + kv_head * cache.head_stride;
   }
   // The run of `run` keys from `key` on, a multiple of it.
   BB_INLINE const char *keys(int64_t key, int64_t bytes) const {
-    return head(key) + within(key) * cache.head_size * bytes;
+    return head(key) + key % cache.block_size * cache.head_size * bytes;
   }
   BB_INLINE const char *values(int64_t key, int64_t bytes) const {
-    return head(key) + cache.value_offset + within(key) * cache.head_size_v * bytes;
+    return head(key) + cache.value_offset + key % cache.block_size * cache.head_size_v * bytes;
   }
   BB_INLINE const float *scales(int64_t key) const {
-    return reinterpret_cast<const float *>(head(key) + cache.scale_offset) + within(key);
+    return reinterpret_cast<const float *>(head(key) + cache.scale_offset) + key % cache.block_size;
   }
 };
 
@@ -45,7 +41,7 @@ struct Tile {
   int64_t start, stop, begin, end;
   int count;                                  // of eights
   const char *panels[kTile / kPanel + 4];     // and what comes next, to be fetched ahead
-  const char *eights[kTile / 8 + kEightsAhead];
+  const char *eights[kTile / 8];
 };
 
 // Values next to the item's own may belong to nobody and hold anything: they are replaced by zeros, since a weight of
@@ -103,25 +99,20 @@ void find_tile(const Pages &pages, Tile &tile, Scratch &s) {
         whole ? pages.values(key, E::kBytes) : own_values<E>(pages, key, tile.begin, tile.end, edge);
     if (!whole) edge += 8 * pages.cache.head_size_v * E::kBytes;
   }
-  // While a tile's last keys are scored its first values are fetched, and with its last values the next tile's keys.
-  for (int i = 0; i < 4; ++i) tile.panels[count + i] = tile.eights[2 * i < tile.count ? 2 * i : tile.count - 1];
-  const bool more = tile.stop < tile.end;
-  const char *const next = more ? pages.keys(tile.stop, E::kBytes) : tile.eights[tile.count - 1];
-  for (int i = 0; i < kEightsAhead; ++i)
-    tile.eights[tile.count + i] = next + (more ? i * 8 * pages.cache.head_size_v * E::kBytes : 0);
+  // After the tile's keys come its values, then the next tile's keys: those are fetched while keys are scored.
+  for (int i = 0; i < 4; ++i)
+    tile.panels[count + i] = tile.eights[2 * i < tile.count ? 2 * i : tile.count - 1];
 }
 
 // Scales of the tile's keys and values; 0 for what is not the item's.
 void find_scales(const Pages &pages, const Tile &tile, Scratch &s) {
-  for (int64_t key = tile.start, at = 0; key < tile.stop; key += 8, at += 8) {
-    const float *const scales = pages.scales(key);
-    memcpy(s.key_scales + at, scales, 8 * 4);
-    memcpy(s.value_scales + at, scales + pages.cache.block_size, 8 * 4);
-    for (int64_t k = key; k < key + 8; ++k)
-      if (k < tile.begin || k >= tile.end) s.key_scales[at + k - key] = s.value_scales[at + k - key] = 0.0f;
+  for (int64_t key = tile.start; key < tile.stop; key += 8) {
+    for (int64_t k = key; k < key + 8; ++k) {
+      const bool ours = k >= tile.begin && k < tile.end;
+      s.key_scales[k - tile.start] = ours ? pages.scales(k)[0] : 0.0f;
+      s.value_scales[k - tile.start] = ours ? pages.scales(k)[pages.cache.block_size] : 0.0f;
+    }
   }
-  for (int64_t at = (tile.stop - tile.start + 7) / 8 * 8; at < kTile && at % kPanel; ++at)
-    s.key_scales[at] = s.value_scales[at] = 0.0f;
 }
 
 struct Rows {
@@ -209,7 +200,7 @@ void attend_item(const Rows &rows, float *partials, Scratch &s) {
   const bb_attend_args &a = *rows.args;
   const Item &item = *rows.item;
   const bb_cache &cache = *a.cache;
-  const Pages pages(cache, a.block_tables + item.sequence * a.table_stride, item.kv_head);
+  const Pages pages{cache, a.block_tables + item.sequence * a.table_stride, item.kv_head};
   const Logits logits{a.scale, a.softcap, a.slopes, !E::kScaled && !a.slopes && !(a.softcap > 0.0f)};
   const int64_t stride = (cache.head_size + 15) / 16 * 16;
   const bool fetch = rows.count <= 2 * E::kRows;
@@ -225,7 +216,7 @@ void attend_item(const Rows &rows, float *partials, Scratch &s) {
     score<E>(tile.panels, int((tile.stop - tile.start + kPanel - 1) / kPanel), fetch, cache.head_size, rows.count,
              reinterpret_cast<const typename E::Number *>(s.query), stride, s.scores);
     weigh_rows<E>(rows, tile, logits, s);
-    const Values values{tile.eights, tile.count, int64_t(cache.head_size_v) * E::kPair * E::kBytes, fetch};
+    const Values values{tile.eights, tile.count, int64_t(cache.head_size_v) * E::kPair * E::kBytes};
     weigh<E>(values, cache.head_size_v, rows.count, s);
   }
   if (item.group < 0)

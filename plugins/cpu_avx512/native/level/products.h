@@ -57,10 +57,7 @@ struct Values {
   const char *const *eights;  // each [8 / pair][Dv][pair]
   int count;                  // of eights
   int64_t row_bytes;          // Dv * pair * bytes
-  bool fetch;                 // whether they come from memory: then what is read soon is fetched ahead
 };
-
-constexpr int kEightsAhead = 4;  // `eights` has so many more entries: what is read after the tile
 
 // R rows of results, V vectors of them:  out[r] = out[r] * decay[r] + unit[r] * sum over keys of weight[r][key] value
 template <class E, int R, int V, bool kHalf>
@@ -75,12 +72,8 @@ BB_INLINE void weigh_tile(const Values &values, int64_t offset, const typename E
     for (int v = 0; v < V; ++v) sums[r][v] = E::none();
   for (int e = 0; e < values.count; ++e) {
     const char *row = values.eights[e] + offset;
-    const char *ahead = values.eights[e + kEightsAhead] + offset;
     const typename E::Number *w = weights + e * 8;
-    for (int i = 0; i < 8 / E::kPair; ++i, row += values.row_bytes, ahead += values.row_bytes, w += E::kPair) {
-      if (values.fetch)
-        BB_UNROLL
-        for (int v = 0; v < V; ++v) _mm_prefetch(ahead + v * kVectorBytes, _MM_HINT_T0);
+    for (int i = 0; i < 8 / E::kPair; ++i, row += values.row_bytes, w += E::kPair) {
       typename E::Stored taken[V];
       BB_UNROLL
       for (int v = 0; v < V; ++v) {
@@ -195,7 +188,7 @@ void weigh(const Values &values, int head_size_v, int rows, bb::Scratch &s) {
   const int run = rows <= E::kRows ? values.count : kCached / (8 * head_size_v * E::kBytes) + 1;
   for (int first = 0; first < values.count; first += run) {
     const Values some{values.eights + first, values.count - first < run ? values.count - first : run,
-                      values.row_bytes, values.fetch};
+                      values.row_bytes};
     for_row_tiles<E>(rows, [&](int at, int height) {
       const WeighRows<E> tile{some, head_size_v, weights + at * kWeightStride + first * 8,
                               s.out + int64_t(at) * bb::kMaxHead, s.decay + at, s.unit + at};

@@ -62,37 +62,31 @@ BB_INLINE void put_plain_value(const Slot &slot, const char *from, int64_t eleme
   memcpy(slot.head + slot.cache.value_offset + slot.token * bytes, from, size_t(bytes));
 }
 
-// Rounds a row to int8, with the scale that its largest element asks for; `row` has zeros up to a multiple of 16. Rows
-// of NaN become zeros.
+// Rounds a row to int8, with the scale that its largest element asks for. Rows of NaN become zeros.
 BB_INLINE float quantise(int8_t *to, const float *row, int64_t count) {
-  Floats most = zero();
-  for (int64_t i = 0; i < count; i += kLanes) most = max(most, magnitude(load(row + i)));
-  const float top = highest(most);
+  float top = 0.0f;
+  for (int64_t i = 0; i < count; ++i) top = __builtin_fabsf(row[i]) > top ? __builtin_fabsf(row[i]) : top;
   if (!(top > 0.0f && top < kInfinity)) {
     memset(to, 0, size_t(count));
     return 0.0f;
   }
   const float scale = top / 127.0f;
-  alignas(64) int32_t steps[bb::kMaxHead];
-  for (int64_t i = 0; i < count; i += kLanes) {
-    const Ints whole = to_ints(load(row + i) / all(scale));
-    memcpy(steps + i, &whole, sizeof whole);
+  for (int64_t i = 0; i < count; ++i) {
+    const float x = row[i] / scale;
+    to[i] = int8_t(x != x ? 0.0f : __builtin_rintf(x));
   }
-  for (int64_t i = 0; i < count; ++i) to[i] = int8_t(steps[i] < -127 ? -127 : steps[i] > 127 ? 127 : steps[i]);
   return scale;
 }
 
 BB_INLINE void put_int8(const Slot &slot, const char *key, const char *value) {
   const bb_cache &c = slot.cache;
-  alignas(64) float row[bb::kMaxHead + 8];
+  float row[bb::kMaxHead];
   int8_t small[bb::kMaxHead];
   float *const scales = reinterpret_cast<float *>(slot.head + c.scale_offset) + slot.token;
   load_row(row, key, c.dtype, c.head_size);
-  memset(row + c.head_size, 0, 8 * 4);  // head sizes are multiples of 8
   scales[0] = quantise(small, row, c.head_size);
   put_key<uint16_t>(slot, reinterpret_cast<const char *>(small));
   load_row(row, value, c.dtype, c.head_size_v);
-  memset(row + c.head_size_v, 0, 8 * 4);
   scales[c.block_size] = quantise(small, row, c.head_size_v);
   put_paired_value<uint8_t>(slot, reinterpret_cast<const char *>(small));
 }
