@@ -263,7 +263,7 @@ def test_sampling_params_that_do_not_fit_the_prompts(open_tiny: OpenTiny, params
     ("settings", "said"),
     [
         ({"dtype": "int3"}, "dtype='int3' is unknown; known are bfloat16, float16, float32"),
-        ({"policy": "lottery"}, "policy='lottery' is unknown; known are fcfs, priority"),
+        ({"policy": "lottery"}, "policy='lottery' is unknown; known are fcfs, prefill_first, priority"),
         ({"preemption": "never"}, "preemption='never' is unknown; known are auto, recompute, swap"),
         ({"preemption": "swap"}, "preemption='swap' needs num_host_blocks of at least 1; set it, or use 'recompute'"),
         ({"num_kv_blocks": 0}, "num_kv_blocks=0 must be at least 1"),
