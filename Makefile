@@ -87,6 +87,7 @@ $(VENV)/.cpu: $(VENV)/.demo $(CPU)
 $(VENV)/.dev: $(VENV)/.demo $(VENV)/.cpu requirements-dev.txt $(wildcard conformance/pyproject.toml)
 	$(PIP) --requirement requirements-dev.txt
 	$(PIP) --editable conformance
+	@if command -v c++ >/dev/null; then $(BIN)/python -c "import baseboard_cpu_avx512"; fi
 	@touch $@
 
 TORCH := "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
