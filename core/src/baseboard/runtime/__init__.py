@@ -1,1 +1,1 @@
-"""TODO"""
+"""The torch side: loads a model, connects it with a backend, builds each step, samples."""
