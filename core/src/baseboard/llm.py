@@ -70,9 +70,8 @@ class LLM:
         )
         self.progress: Final = progress or SilentProgress()
         with self.progress.loading() as say:
-            make = build if isinstance(model, str | os.PathLike) else build_from
             self._built: Final[Built] = (
-                build(config, say) if make is build else build_from(config, model, say)  # pyright: ignore[reportArgumentType]
+                build(config, say) if isinstance(model, str | os.PathLike) else build_from(config, model, say)
             )
         self._engine: Final = self._built.engine
         self._streams: Final[dict[str, Stream]] = {}

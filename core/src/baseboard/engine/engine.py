@@ -113,7 +113,7 @@ class Engine:
             if self._scheduler.num_in_flight:
                 self._fail_step("the step was interrupted")
             raise
-        except Exception as failure:
+        except Exception as failure:  # a plugin's or a model's, of whatever type: it must not end the others
             return self._fail_step(f"{type(failure).__name__}: {failure}")
         if plan.num_tokens > len(plan.ids):  # mostly prefill: what it takes to compute tokens, not to read weights
             self._parts.costs.observe(self._parts.clock() - began, plan.num_tokens)
@@ -130,11 +130,6 @@ class Engine:
                     self._end(sample, output)
             self._close_finished([generation], output)
         return output
-
-    def abort_all(self) -> None:
-        """End everything, for instance when the caller was interrupted."""
-        for request_id in list(self._generations):
-            self.abort(request_id)
 
     def reset_prefix_cache(self) -> None:
         """Later requests hit nothing that is cached now; the device wipes it with the next step."""
