@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import IO, Any, Final
 from baseboard_conformance.exits import UnavailableError
 from baseboard_conformance.runner.protocol import decode, encode
 
-_KEPT: Final = 16  # pieces of 4 KiB of what the worker printed last
+_KEPT: Final = 65536  # bytes of what the worker printed last
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class WorkerProcess:
             start_new_session=True,  # so that whatever it started can be ended with it
         )
         self._answers: Final[queue.SimpleQueue[bytes]] = queue.SimpleQueue()
-        self._printed: Final[deque[bytes]] = deque(maxlen=_KEPT)
+        self._printed: Final = bytearray()
         self._readers: Final = [
             self._follow(self._process.stdout, self._take_answers),
             self._follow(self._process.stderr, self._take_printed),
@@ -82,7 +81,7 @@ class WorkerProcess:
 
     def tail(self) -> str:
         """What the worker printed last."""
-        return b"".join(list(self._printed)).decode(errors="replace")[-3000:]
+        return bytes(self._printed).decode(errors="replace")[-3000:]
 
     def close(self) -> None:
         """End the process and everything it started. Calling it twice is harmless."""
@@ -135,7 +134,9 @@ class WorkerProcess:
     def _take_printed(self, stream: IO[bytes]) -> None:
         with suppress(ValueError, OSError):
             while piece := os.read(stream.fileno(), 4096):
-                self._printed.append(piece)
+                # A traceback comes in pieces of a few bytes: what is kept is counted in bytes.
+                self._printed += piece
+                del self._printed[:-_KEPT]
 
 
 def _signal_name(number: int) -> str:
