@@ -13,6 +13,7 @@ import statistics
 import time
 
 from baseboard.contract import SamplingParams, StepPlan, StepResult
+from baseboard.kv.group import PoolShape
 from baseboard.request.request import RequestSpec
 from baseboard.scheduler.config import SchedulerConfig
 from baseboard.scheduler.policy import Policy, make_kv, make_roles
@@ -33,7 +34,7 @@ def make_scheduler(requests: int, steps: int) -> Scheduler:
     config = SchedulerConfig(
         max_num_batched_tokens=1 << 20, max_num_seqs=requests, max_model_len=1 << 16, pool_tokens=blocks * BLOCK
     )
-    return Scheduler(config, make_kv(blocks, BLOCK, 0, True), make_roles(Policy(), config, NoCosts()))
+    return Scheduler(config, make_kv(PoolShape(blocks, BLOCK), 0, True), make_roles(Policy(), config, NoCosts()))
 
 
 def spec(number: int, steps: int) -> RequestSpec:

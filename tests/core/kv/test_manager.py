@@ -6,22 +6,23 @@ import sys
 
 import pytest
 
-from baseboard.contract.plan import BlockPair
-from baseboard.kv.manager import Extension, KVCacheManager, PrefixHit
+from baseboard.contract.plan import BlockPair, TableUpdate
+from baseboard.kv.group import PoolShape, PrefixHit
+from baseboard.kv.manager import Extension, KVCacheManager
 from baseboard.kv.prefix import NoPrefixIndex, PrefixIndex
 
 TOKENS = list(range(64))
 
 
 def make(num_blocks: int = 8, host: int = 4) -> KVCacheManager:
-    return KVCacheManager(num_blocks, 4, host, PrefixIndex())
+    return KVCacheManager(PoolShape(num_blocks, 4), host, PrefixIndex())
 
 
 def computed(kv: KVCacheManager, owner: str, num_tokens: int, tokens: list[int] = TOKENS) -> None:
     """A sequence with this many tokens computed and published."""
     kv.open(owner, tokens[:num_tokens])
     assert kv.extend(owner, 0, num_tokens) is not None
-    kv.publish(owner, tokens, num_tokens)
+    kv.settle(owner, tokens, num_tokens)
 
 
 @pytest.mark.parametrize(("num_tokens", "blocks"), [(0, 0), (1, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
@@ -32,9 +33,9 @@ def test_blocks_are_counted_up(num_tokens: int, blocks: int) -> None:
 def test_room_is_made_block_by_block() -> None:
     kv = make()
     kv.open("x", TOKENS[:6])
-    assert kv.extend("x", 0, 3) == Extension(0, (1,), None, 4)
-    assert kv.extend("x", 3, 1) == Extension(1, (), None, 4)
-    assert kv.extend("x", 4, 5) == Extension(1, (2, 3), None, 12)
+    assert kv.extend("x", 0, 3) == Extension((TableUpdate("x", 0, (1,)),), (), 4)
+    assert kv.extend("x", 3, 1) == Extension((), (), 4)
+    assert kv.extend("x", 4, 5) == Extension((TableUpdate("x", 1, (2, 3)),), (), 12)
     assert list(kv.held("x")) == [1, 2, 3]
     assert kv.pool.num_free == 5
 
@@ -55,7 +56,7 @@ def test_a_hit_is_whole_published_blocks_short_of_the_last_token(num_tokens: int
     computed(kv, "first", 11)
     kv.open("second", TOKENS[:num_tokens])
     match = kv.match("second", TOKENS[:num_tokens])
-    assert match == PrefixHit((1, 2)[: hit // 4], hit)
+    assert match == PrefixHit(((1, 2)[: hit // 4],), hit)
     assert kv.pool.refs(1) == 1, "nothing is held before it is admitted"
 
 
@@ -65,7 +66,7 @@ def test_a_hit_is_held_once_admitted_and_extended_behind() -> None:
     kv.open("second", TOKENS[:11])
     kv.admit("second", kv.match("second", TOKENS[:11]))
     assert [kv.pool.refs(block) for block in (1, 2, 3)] == [2, 2, 1]
-    assert kv.extend("second", 8, 3) == Extension(2, (4,), None, 12)
+    assert kv.extend("second", 8, 3) == Extension((TableUpdate("second", 2, (4,)),), (), 12)
     kv.close("first")
     assert [kv.pool.refs(block) for block in (1, 2, 3)] == [1, 1, 0]
     kv.check()
@@ -94,7 +95,7 @@ def test_a_hit_that_others_hold_takes_nothing_from_the_free() -> None:
     kv.open("second", TOKENS[:20])
     assert kv.fits(kv.match("second", TOKENS[:20]), 20, 0)
     assert not kv.fits(kv.match("second", TOKENS[:20]), 21, 0)
-    assert not kv.fits(PrefixHit((), 0), 13, 0)
+    assert not kv.fits(kv.no_match(), 13, 0)
 
 
 def test_a_prompt_that_does_not_fit_changes_nothing() -> None:
@@ -113,21 +114,21 @@ def test_full_blocks_are_published_once_and_the_next_time_is_told() -> None:
     kv = make()
     kv.open("x", TOKENS[:3])
     kv.extend("x", 0, 12)
-    assert kv.publish("x", TOKENS, 3) == 4
+    assert kv.settle("x", TOKENS, 3) == 4
     assert kv.index.num_entries == 0
-    assert kv.publish("x", TOKENS, 4) == 8
-    assert kv.publish("x", TOKENS, 7) == 8
+    assert kv.settle("x", TOKENS, 4) == 8
+    assert kv.settle("x", TOKENS, 7) == 8
     assert kv.index.num_entries == 1
-    assert kv.publish("x", TOKENS, 12) == 16
+    assert kv.settle("x", TOKENS, 12) == 16
     assert kv.index.num_entries == 3
 
 
 def test_an_index_that_is_off_is_asked_once() -> None:
-    kv = KVCacheManager(8, 4, 0, NoPrefixIndex())
+    kv = KVCacheManager(PoolShape(8, 4), 0, NoPrefixIndex())
     kv.open("x", TOKENS[:3])
     kv.extend("x", 0, 12)
-    assert kv.publish("x", TOKENS, 3) == 4
-    assert kv.publish("x", TOKENS, 4) == sys.maxsize
+    assert kv.settle("x", TOKENS, 3) == 4
+    assert kv.settle("x", TOKENS, 4) == sys.maxsize
 
 
 def test_a_shared_half_block_is_copied_and_the_last_holder_writes_in_place() -> None:
@@ -135,9 +136,9 @@ def test_a_shared_half_block_is_copied_and_the_last_holder_writes_in_place() -> 
     computed(kv, "parent", 6)
     kv.fork("parent", "child", 6)
     assert [kv.pool.refs(block) for block in (1, 2)] == [2, 2]
-    assert kv.extend("child", 6, 1) == Extension(1, (3,), BlockPair(2, 3), 8)
+    assert kv.extend("child", 6, 1) == Extension((TableUpdate("child", 1, (3,)),), (BlockPair(2, 3),), 8)
     assert [kv.pool.refs(block) for block in (1, 2, 3)] == [2, 1, 1]
-    assert kv.extend("parent", 6, 1) == Extension(2, (), None, 8)
+    assert kv.extend("parent", 6, 1) == Extension((), (), 8)
     assert (list(kv.held("parent")), list(kv.held("child"))) == ([1, 2], [1, 3])
     kv.check()
 
@@ -148,15 +149,15 @@ def test_a_copy_and_new_blocks_come_together_or_not_at_all() -> None:
     kv.fork("parent", "child", 6)
     assert kv.extend("child", 6, 7) is None, "a copy and two new blocks are three, two are free"
     assert (list(kv.held("child")), kv.pool.num_free) == ([1, 2], 2)
-    assert kv.extend("child", 6, 6) == Extension(1, (3, 4), BlockPair(2, 3), 12)
+    assert kv.extend("child", 6, 6) == Extension((TableUpdate("child", 1, (3, 4)),), (BlockPair(2, 3),), 12)
 
 
 def test_a_fork_at_a_block_edge_copies_nothing() -> None:
     kv = make()
     computed(kv, "parent", 8)
     kv.fork("parent", "child", 8)
-    assert kv.extend("child", 8, 1) == Extension(2, (3,), None, 12)
-    assert kv.extend("parent", 8, 1) == Extension(2, (4,), None, 12)
+    assert kv.extend("child", 8, 1) == Extension((TableUpdate("child", 2, (3,)),), (), 12)
+    assert kv.extend("parent", 8, 1) == Extension((TableUpdate("parent", 2, (4,)),), (), 12)
 
 
 def test_a_fork_shares_only_the_blocks_of_the_tokens_it_is_told() -> None:
@@ -172,12 +173,12 @@ def test_an_inherited_block_that_is_published_is_forgotten_before_it_is_written(
     kv.open("parent", TOKENS[:6])
     kv.extend("parent", 0, 8)
     kv.fork("parent", "child", 6)
-    kv.publish("parent", TOKENS, 8)
+    kv.settle("parent", TOKENS, 8)
     kv.close("parent")
     assert kv.index.num_entries == 2
-    assert kv.extend("child", 6, 1) == Extension(2, (), None, 8)
+    assert kv.extend("child", 6, 1) == Extension((), (), 8)
     assert kv.index.num_entries == 1
-    kv.publish("child", [*TOKENS[:7], 99], 8)
+    kv.settle("child", [*TOKENS[:7], 99], 8)
     assert kv.index.num_entries == 2
     kv.open("reader", TOKENS[:9])
     assert kv.match("reader", TOKENS[:9]).num_tokens == 4
@@ -185,7 +186,7 @@ def test_an_inherited_block_that_is_published_is_forgotten_before_it_is_written(
 
 
 def test_swapping_out_and_in_moves_every_block_once() -> None:
-    kv = KVCacheManager(4, 4, 4, NoPrefixIndex())
+    kv = KVCacheManager(PoolShape(4, 4), 4, NoPrefixIndex())
     kv.open("x", TOKENS[:10])
     kv.extend("x", 0, 10)
     out = kv.swap_out("x")
@@ -209,7 +210,7 @@ def test_swapping_out_needs_room_for_all() -> None:
 
 @pytest.mark.parametrize(("num_tokens", "fits"), [(12, True), (13, False)])
 def test_swapping_in_needs_room_for_the_next_token_too(num_tokens: int, fits: bool) -> None:
-    kv = KVCacheManager(4, 4, 4, NoPrefixIndex())
+    kv = KVCacheManager(PoolShape(4, 4), 4, NoPrefixIndex())
     kv.open("x", TOKENS[:12])
     kv.extend("x", 0, 12)
     kv.swap_out("x")
@@ -250,7 +251,7 @@ def test_what_is_released_can_start_over() -> None:
     assert kv.match("x", TOKENS[:10]).num_tokens == 8
     assert kv.extend("x", 0, 32) is not None, "it takes every block, those with its old content too"
     assert kv.index.num_entries == 0
-    assert kv.publish("x", TOKENS, 10) == 12
+    assert kv.settle("x", TOKENS, 10) == 12
     assert kv.index.num_entries == 2, "computed again, published again"
     kv.check()
 
@@ -263,13 +264,13 @@ def test_a_reset_returns_what_was_kept_and_lets_holders_keep_theirs() -> None:
     assert kv.reset_index() == (2, 1)
     assert kv.index.num_entries == 0
     assert len(kv.held("stays")) == 3
-    assert kv.publish("stays", list(range(20, 64)), 12) == sys.maxsize
+    assert kv.settle("stays", list(range(20, 64)), 12) == sys.maxsize
     assert kv.index.num_entries == 0
     kv.fork("stays", "child", 9)
-    assert kv.publish("child", list(range(20, 64)), 12) == sys.maxsize
+    assert kv.settle("child", list(range(20, 64)), 12) == sys.maxsize
     kv.release("stays")
     kv.extend("stays", 0, 9)
-    assert kv.publish("stays", list(range(20, 64)), 9) == 12
+    assert kv.settle("stays", list(range(20, 64)), 9) == 12
     assert kv.index.num_entries == 2
     kv.check()
 
@@ -277,7 +278,7 @@ def test_a_reset_returns_what_was_kept_and_lets_holders_keep_theirs() -> None:
 def test_the_check_finds_a_block_listed_twice_in_one_table() -> None:
     kv = make()
     computed(kv, "x", 8)
-    kv._tables["x"].blocks[1] = 1
+    kv._sequences["x"].tables[0].blocks[1] = 1
     with pytest.raises(AssertionError):
         kv.check()
     kv.pool.release([2], "x")

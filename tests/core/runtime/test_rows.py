@@ -14,7 +14,7 @@ GREEDY = SamplingParams(temperature=0)
 
 def state(row_id: str, tokens: tuple[int, ...] = (1, 2), blocks: tuple[int, ...] = (), **params: Any) -> RowState:
     chosen = SamplingParams(**({"temperature": 0} | params))
-    return RowState(row_id, tokens, len(tokens), chosen, 0, blocks)
+    return RowState(row_id, tokens, len(tokens), chosen, 0, (blocks,))
 
 
 def plan(**changes: Any) -> StepPlan:
@@ -37,8 +37,8 @@ def test_rows_enter_grow_and_leave() -> None:
 
     rows.apply(plan(updates=(TableUpdate("a", 2, (3, 4)), TableUpdate("b", 0, (5, 6)))))
     assert lines(rows, "a", "b") == [[7, 8, 3, 4, 0], [5, 6, 0, 0, 0]]
-    rows.apply(plan(updates=(TableUpdate("a", 1, (1,)),)))  # from there on the table is what the update says
-    assert lines(rows, "a") == [[7, 1, 0, 0, 0]]
+    rows.apply(plan(updates=(TableUpdate("a", 1, (1,)),)))  # only the entries that it names
+    assert lines(rows, "a") == [[7, 1, 3, 4, 0]]
 
     rows.apply(plan(retired=("a",)))
     assert [row.state.id for row in rows] == ["b"]
@@ -52,6 +52,12 @@ def test_a_line_is_used_again_and_clean() -> None:
     rows.apply(plan(entered=(state("a", blocks=(1, 2, 3, 4, 5)),)))
     rows.apply(plan(retired=("a",), entered=(state("b", blocks=(6,)),)))  # leaving comes first
     assert lines(rows, "b") == [[6, 0, 0, 0, 0]]
+
+
+def test_a_row_with_a_table_for_each_layer_group_is_refused() -> None:
+    two = RowState("a", (1, 2), 2, GREEDY, 0, tables=((1,), (2,)))
+    with pytest.raises(ContractError, match="row 'a' has 2 block tables; this executor keeps one"):
+        table().apply(plan(entered=(two,)))
 
 
 def test_the_tokens_of_a_row_are_its_own() -> None:

@@ -34,7 +34,7 @@ def rows(**blocks: tuple[int, ...]) -> RowTable:
     """Row ``a`` has tokens 100, 101, ..., row ``b`` 200, 201, ..., and so on."""
     table = RowTable(4, 6, frozenset())
     states = tuple(
-        RowState(name, tuple(range(100 * number, 100 * number + 24)), 24, GREEDY, 0, held)
+        RowState(name, tuple(range(100 * number, 100 * number + 24)), 24, GREEDY, 0, (held,))
         for number, (name, held) in enumerate(blocks.items(), 1)
     )
     table.apply(StepPlan(0, (), (), (), (), entered=states))

@@ -20,7 +20,7 @@ def row(
     **params,
 ) -> SamplingRow:
     tokens = (*prompt, *outputs)
-    state = RowState("r", tokens, len(prompt), SamplingParams(max_tokens=None, **params), sample_index, ())
+    state = RowState("r", tokens, len(prompt), SamplingParams(max_tokens=None, **params), sample_index, ((),))
     return SamplingRow(state, seed, frozenset(stop_ids))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from baseboard.contract.plan import StepPlan, StepResult
 from baseboard.contract.sampling import SamplingParams
+from baseboard.kv.group import PoolShape
 from baseboard.kv.manager import KVCacheManager
 from baseboard.kv.prefix import PrefixIndex
 from baseboard.request.request import Request, RequestSpec
@@ -29,7 +30,9 @@ class Bench:
     ) -> None:
         numbers = {"max_num_batched_tokens": 64, "max_num_seqs": 8, "max_model_len": 256, **config}
         limits = SchedulerConfig(**numbers, pool_tokens=num_blocks * block_size)
-        self.scheduler = Scheduler(limits, KVCacheManager(num_blocks, block_size, host, PrefixIndex()), roles)
+        self.scheduler = Scheduler(
+            limits, KVCacheManager(PoolShape(num_blocks, block_size), host, PrefixIndex()), roles
+        )
         self.device = SimulatedDevice(SimulatedMemory(num_blocks, host, block_size), Nastiness())
         self._arrivals = 0
 

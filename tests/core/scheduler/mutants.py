@@ -21,6 +21,7 @@ TESTS = Path(__file__).parents[2]
 EPISODES = 3000
 
 POOL, PREFIX, MANAGER = "baseboard.kv.pool", "baseboard.kv.prefix", "baseboard.kv.manager"
+GROUP, TABLE = "baseboard.kv.group", "baseboard.kv.table"
 BOOK, PLANNER, COMMIT = "baseboard.scheduler.book", "baseboard.scheduler.planner", "baseboard.scheduler.commit"
 DRAFT, PREEMPTION, INFLIGHT = (
     "baseboard.scheduler.draft",
@@ -37,6 +38,7 @@ ADMISSION, CACHE = "core/simulation/test_admission.py", "core/simulation/test_pr
 ENDINGS, FAILURES = "core/simulation/test_endings.py", "core/simulation/test_failures.py"
 PIPELINE, PREEMPTION_TESTS = "core/simulation/test_pipeline.py", "core/simulation/test_preemption.py"
 KV, KV_POOL = "core/kv/test_manager.py", "core/kv/test_pool.py"
+WINDOWS = "core/simulation/test_windows.py"
 SCHEDULING, ROLES = "core/scheduler/test_scheduler.py", "core/scheduler/test_roles.py"
 
 
@@ -70,33 +72,41 @@ MUTANTS = (
     # --- KV manager -------------------------------------------------------------------------------------------------
     Mutant("the whole prompt may be a hit", MANAGER, "limit = (len(tokens) - 1) // self.block_size", "limit = len(tokens) // self.block_size", True),
     Mutant("a half-filled block is published", MANAGER, "full = self.index.full_blocks(computed, self.block_size)", "full = self.index.full_blocks(computed + 1, self.block_size)", True),
-    Mutant("nothing is copied on write", MANAGER, "self.pool.refs(blocks[first]) > 1", "self.pool.refs(blocks[first]) > 99", True),
-    Mutant("every holder copies, the last one too", MANAGER, "self.pool.refs(blocks[first]) > 1", "self.pool.refs(blocks[first]) > 0"),
-    Mutant("an inherited published block is written in place", MANAGER, "self.index.forget(blocks[first])", "pass", found_by=PIPELINE),
-    Mutant("the copy is left out of the count of room", MANAGER, "if fresh + shared > self.pool.num_free:", "if fresh > self.pool.num_free:"),
-    Mutant("free hit blocks are counted twice", MANAGER, "return fresh <= self.pool.num_free - self._idle(hit.blocks) - spoken_for", "return fresh <= self.pool.num_free - spoken_for"),
-    Mutant("blocks spoken for are given away", MANAGER, "self._idle(hit.blocks) - spoken_for", "self._idle(hit.blocks)", found_by=ADMISSION),
-    Mutant("swap-in forgets the cached blocks it pins", MANAGER, "if wanted - len(hits) > self.pool.num_free - self._idle(hits):", "if wanted - len(hits) > self.pool.num_free:"),
-    Mutant("swap-in has no room for the next token", MANAGER, "wanted = max(self.blocks_for(num_tokens), len(table.host_blocks))", "wanted = len(table.host_blocks)"),
-    Mutant("swap-in moves the wrong host blocks", MANAGER, "moved = table.host_blocks[len(hits) :]", "moved = table.host_blocks[: len(table.host_blocks) - len(hits)]"),
-    Mutant("host blocks are not given back on swap-in", MANAGER, "self.host.release(table.host_blocks, owner)\n        table.host_blocks.clear()\n        table.num_published = len(hits)", "table.host_blocks.clear()\n        table.num_published = len(hits)", True),
-    Mutant("a fork shares one block too few", MANAGER, "shared = source.blocks[: self.blocks_for(computed)]", "shared = source.blocks[: computed // self.block_size]", True),
-    Mutant("a fork takes no references", MANAGER, "for block in shared:\n            self.pool.acquire(block)", "for block in ():\n            self.pool.acquire(block)"),
-    Mutant("what is released still counts as published", MANAGER, "table.host_blocks.clear()\n        table.num_published = 0\n        table.outdated = False", "table.host_blocks.clear()\n        table.outdated = False", found_by=KV),
-    Mutant("nothing behind a hit is published", MANAGER, "table.num_published = len(hit.blocks)", "table.num_published = 10**9", found_by=CACHE),
+    Mutant("nothing is copied on write", MANAGER, "self.pool.refs(table.blocks[at]) > 1", "self.pool.refs(table.blocks[at]) > 99", True),
+    Mutant("every holder copies, the last one too", MANAGER, "self.pool.refs(table.blocks[at]) > 1", "self.pool.refs(table.blocks[at]) > 0"),
+    Mutant("an inherited published block is written in place", MANAGER, "self.index.forget(table.blocks[first])", "pass", found_by=PIPELINE),
+    Mutant("the copy is left out of the count of room", MANAGER, "max(end - len(table.blocks), 0) + self._shares(table, first)", "max(end - len(table.blocks), 0)"),
+    Mutant("free hit blocks are counted twice", MANAGER, "return fresh <= self.pool.num_free - self._idle(cached) - spoken_for", "return fresh <= self.pool.num_free - spoken_for"),
+    Mutant("blocks spoken for are given away", MANAGER, "self._idle(cached) - spoken_for", "self._idle(cached)", found_by=ADMISSION),
+    Mutant("swap-in forgets the cached blocks it pins", MANAGER, "if wanted - len(cached) > self.pool.num_free - self._idle(cached):", "if wanted - len(cached) > self.pool.num_free:"),
+    Mutant("swap-in has no room for the next token", MANAGER, "max(self.blocks_for(num_tokens) - table.slid, len(table.host_blocks))", "len(table.host_blocks)"),
+    Mutant("swap-in moves the wrong host blocks", MANAGER, "moved = table.host_blocks[len(blocks) :]", "moved = table.host_blocks[: len(table.host_blocks) - len(blocks)]"),
+    Mutant("host blocks are not given back on swap-in", MANAGER, "self.host.release(table.host_blocks, owner)\n            table.host_blocks.clear()", "table.host_blocks.clear()", True),
+    Mutant("a fork shares one block too few", MANAGER, "end = self.blocks_for(computed)\n        shared", "end = computed // self.block_size\n        shared", True),
+    Mutant("a fork takes no references", MANAGER, "for table in shared:\n            for block in table.held:", "for table in shared:\n            for block in ():"),
+    Mutant("what is released still counts as published", TABLE, "self.num_published = 0\n        self.outdated", "self.outdated", found_by=KV),
+    Mutant("nothing behind a hit is published", MANAGER, "sequence.num_published = hit.num_tokens // self.block_size", "sequence.num_published = 10**9", found_by=CACHE),
+    # --- layer groups -----------------------------------------------------------------------------------------------
+    Mutant("a block in the window's sight is given back", GROUP, "max(computed - self.window + 1, 0)", "max(computed - self.window + 1 + block_size, 0)", True),
+    Mutant("a hit may have a hole in the window", GROUP, "run[length - 1] >= length - first", "run[length - 1] >= length - first - 1"),
+    Mutant("groups find each other's blocks", GROUP, "return key + group.to_bytes(1, \"little\") if group else key", "return key"),
+    Mutant("what slid out is not given back", MANAGER, "self.pool.release(gone, owner)", "pass"),
+    Mutant("a fork goes on from where its window is gone", MANAGER, "return all(tables[g].slid <=", "return True or all(tables[g].slid <=", found_by=WINDOWS),
+    Mutant("windows count on less room than they may take", GROUP, "// block_size) + 1)", "// block_size) - 1)"),
+    Mutant("nobody is told what slid out", MANAGER, "if table.told < table.slid:", "if False:", found_by=WINDOWS),
     # --- planner ----------------------------------------------------------------------------------------------------
     Mutant("the budget is not kept", PLANNER, "return min(want, budget)", "return want", True),
     Mutant("an unfinished chunk is sampled from", PLANNER, "if beyond >= 0:", "if beyond >= -1:", True),
     Mutant("the last token is computed, too", PLANNER, "and known < request.max_total and", "and known <= request.max_total and"),
     Mutant("the short cut writes beyond the table", PLANNER, "known <= request.capacity", "known <= request.capacity + 1", True),
     Mutant("the short cut also serves what is to be forked", PLANNER, "extension.capacity if request.width == 1 and request", "extension.capacity if request"),
-    Mutant("a table update starts one entry late", PLANNER, "TableUpdate(request.id, extension.first,", "TableUpdate(request.id, extension.first + 1,"),
-    Mutant("the copy is not put into the plan", PLANNER, "if extension.copy is not None:", "if False:"),
+    Mutant("a table update starts one entry late", MANAGER, "TableUpdate(owner, begin, tuple", "TableUpdate(owner, begin + 1, tuple"),
+    Mutant("the copy is not put into the plan", PLANNER, "draft.move(KVOpKind.COPY, extension.copies)", "pass"),
     Mutant("swapped requests come in though blocks were just taken", ORDERS, "turn.serve_running()\n        if turn.preempted:\n            return", "turn.serve_running()"),
     Mutant("the swap-in is not put into the plan", PLANNER, "draft.move(KVOpKind.SWAP_IN, pairs)", "pass", True),
     Mutant("moves ordered between steps are dropped", PLANNER, "turn.draft.move(KVOpKind.SWAP_OUT, moved.pairs)", "pass"),
     Mutant("the best request is evicted", PLANNER, "victim = self._book.running[-1]", "victim = self._book.running[0]"),
-    Mutant("room kept from running ahead is given to others", PLANNER, "- len(kv.held(request.id)), 0)", "- len(kv.held(request.id)), -9)", found_by=PIPELINE),
+    Mutant("room kept from running ahead is given to others", MANAGER, "- len(table.held), 0)", "- len(table.held), -9)", found_by=PIPELINE),
     Mutant("a gate's refusal is ignored", PLANNER, "if answer is Verdict.CLOSE:\n                return answer", "if answer is Verdict.CLOSE:\n                continue"),
     # --- book and commit --------------------------------------------------------------------------------------------
     Mutant("a row that was preempted is not retired", BOOK, "self.running.remove(request)\n        self._retire(request)", "self.running.remove(request)", True),
@@ -119,9 +129,9 @@ MUTANTS = (
     Mutant("nothing is disowned after a failure", REQUEST, '"""Nothing that is under way is to be accepted."""\n        self.epoch += 1', '"""Nothing that is under way is to be accepted."""', found_by=FAILURES),
     Mutant("a request runs ahead of its own fork", REQUEST, "(self.width > 1 or self.verifying", "(self.verifying"),
     Mutant("swap keeps a token that was never sampled", PREEMPTION, "request.computed = min(request.computed, len(request.tokens) - 1)", "pass"),
-    Mutant("swap leaves the short cut open", PREEMPTION, "request.capacity = 0\n        request.publish_at = 0\n        request.leave", "request.publish_at = 0\n        request.leave"),
+    Mutant("swap leaves the short cut open", PREEMPTION, "request.capacity = 0\n        request.settle_at = 0\n        request.leave", "request.settle_at = 0\n        request.leave"),
     Mutant("swapped requests keep their row", PREEMPTION, "request.leave_executor()", "request.promised = 0"),
-    Mutant("a fork builds on what is under way", SCHEDULER, "min(before, default=request.computed)", "request.computed"),
+    Mutant("a fork builds on what is under way", SCHEDULER, "landed = min(before, default=request.computed)", "landed = request.computed"),
     Mutant("a fork builds on a copy that is under way", INFLIGHT, "return min((start, *replaced))", "return start", found_by=FAILURES),
     Mutant("a fork builds on a request that has only entered", INFLIGHT, "return 0", "return start"),
     Mutant("a fork takes a place that is not there", SCHEDULER, "self._book.num_places < self.config.max_running", "True"),
@@ -134,7 +144,7 @@ MUTANTS = (
     # --- policies: tokens stay right, so only a test that knows the policy can tell --------------------------------------
     Mutant("cached blocks are taken most recently used first", POOL, "popitem(last=False)", "popitem(last=True)", found_by=KV_POOL),
     Mutant("heads are evicted before tails", POOL, "for block in reversed(held):", "for block in held:", found_by=KV_POOL),
-    Mutant("requests older than a reset go on publishing", MANAGER, "table.outdated = True", "table.outdated = False", found_by=CACHE),
+    Mutant("requests older than a reset go on publishing", MANAGER, "sequence.outdated = True", "sequence.outdated = False", found_by=CACHE),
     Mutant("a failed step's wiping is forgotten", COMMIT, "self._book.wipe_again(flight.plan.zeroes)", "pass", found_by=FAILURES),
     Mutant("a small request passes a big one that waits", PLANNER, "and not self._admit(request, turn):\n                return", "and not self._admit(request, turn):\n                continue", found_by=ADMISSION),
     Mutant("new requests start while one sits swapped out", ORDERS, "turn.serve_swapped()\n        if not turn.any_swapped:", "turn.serve_swapped()\n        if True:", found_by=PREEMPTION_TESTS),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from baseboard.contract.sampling import SamplingParams
+from baseboard.kv.group import PoolShape
 from baseboard.kv.manager import KVCacheManager
 from baseboard.kv.prefix import NoPrefixIndex, PrefixIndex
 from baseboard.request.request import Request, RequestSpec
@@ -182,7 +183,7 @@ def running(kv: KVCacheManager, num_computed: int) -> Request:
 
 
 def test_recompute_drops_everything() -> None:
-    kv = KVCacheManager(8, 4, 8, NoPrefixIndex())
+    kv = KVCacheManager(PoolShape(8, 4), 8, NoPrefixIndex())
     request = running(kv, 10)
     assert Recompute().preempt(request, kv) == ()
     assert (request.status, request.computed, request.promised, request.resident) == (Status.PREEMPTED, 0, 0, False)
@@ -191,7 +192,7 @@ def test_recompute_drops_everything() -> None:
 
 
 def test_swap_keeps_what_is_computed_short_of_the_last_token() -> None:
-    kv = KVCacheManager(8, 4, 8, NoPrefixIndex())
+    kv = KVCacheManager(PoolShape(8, 4), 8, NoPrefixIndex())
     request = running(kv, 10)
     assert len(Swap().preempt(request, kv)) == 3
     assert (request.status, request.computed, request.promised, request.resident) == (Status.SWAPPED, 9, 0, False)
@@ -200,11 +201,11 @@ def test_swap_keeps_what_is_computed_short_of_the_last_token() -> None:
 
 
 def test_swap_recomputes_where_the_host_is_full_or_there_is_nothing_to_keep() -> None:
-    kv = KVCacheManager(8, 4, 2, NoPrefixIndex())
+    kv = KVCacheManager(PoolShape(8, 4), 2, NoPrefixIndex())
     request = running(kv, 10)
     assert Swap().preempt(request, kv) == ()
     assert (request.status, kv.host.num_free) == (Status.PREEMPTED, 2)
-    kv = KVCacheManager(8, 4, 2, NoPrefixIndex())
+    kv = KVCacheManager(PoolShape(8, 4), 2, NoPrefixIndex())
     request = running(kv, 4)
     request.computed = 0
     assert Swap().preempt(request, kv) == ()
@@ -230,7 +231,7 @@ class Machine:
     ],
 )
 def test_auto_takes_the_cheaper_way(token: float, block: float, status: Status) -> None:
-    kv = KVCacheManager(8, 4, 8, NoPrefixIndex())
+    kv = KVCacheManager(PoolShape(8, 4), 8, NoPrefixIndex())
     request = running(kv, 10)
     Cheaper(Machine(token, block)).preempt(request, kv)
     assert request.status is status
@@ -248,7 +249,7 @@ def test_auto_measures_anew_each_time() -> None:
 
     model = Learning(Costs(1.0, 100.0))
     cheaper = Cheaper(model)
-    kv = KVCacheManager(8, 4, 8, NoPrefixIndex())
+    kv = KVCacheManager(PoolShape(8, 4), 8, NoPrefixIndex())
     request = running(kv, 10)
     model.now = Costs(1.0, 0.1)
     cheaper.preempt(request, kv)
@@ -280,10 +281,10 @@ def test_roles_are_made_from_names_and_numbers() -> None:
 
 
 def test_the_cache_is_made_with_or_without_an_index() -> None:
-    assert isinstance(make_kv(4, 4, 0, True).index, PrefixIndex)
-    assert isinstance(make_kv(4, 4, 0, False).index, NoPrefixIndex)
+    assert isinstance(make_kv(PoolShape(4, 4), 0, True).index, PrefixIndex)
+    assert isinstance(make_kv(PoolShape(4, 4), 0, False).index, NoPrefixIndex)
     with pytest.raises(ValueError, match=r"^block_size=0 must be at least 1$"):
-        make_kv(4, 0, 0, True)
+        make_kv(PoolShape(4, 0), 0, True)
 
 
 def test_the_planner_names_no_feature() -> None:

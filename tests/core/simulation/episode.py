@@ -128,8 +128,9 @@ class Episode:
 def draw_settings(rng: Random) -> dict[str, Any]:
     block_size = rng.choice((1, 2, 4, 8))
     tokens = rng.randint(16, 80)
+    windows = rng.choice(((None,), (None,), (None,), (7,), (None, 3), (1, 12, None)))
     return {
-        "num_blocks": max(1, tokens // block_size),
+        "num_blocks": max(1, tokens // block_size) + 8 * (len(windows) - 1),
         "block_size": block_size,
         "num_host_blocks": rng.choice((0, 1, 3, 8, 40)),
         "max_num_batched_tokens": rng.choice((64, 16, 24, 5, 1)),
@@ -146,6 +147,7 @@ def draw_settings(rng: Random) -> dict[str, Any]:
         "pipeline_depth": rng.randint(0, 3),
         "reverse_rows": rng.randint(0, 1) == 1,
         "copy_latency": rng.choice((0, 1, 4)),
+        "layer_windows": windows,
         "late_metadata": rng.randint(0, 1) == 1,
     }
 

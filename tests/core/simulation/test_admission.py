@@ -204,8 +204,8 @@ def test_hit_blocks_are_held_before_anything_is_evicted() -> None:
     plan = sim.step()
     assert r1.num_cached_tokens == 12
     (entered,) = plan.entered
-    assert sorted(entered.blocks[:3]) == sorted(blocks_of_chain)
-    assert len(set(entered.blocks)) == 6
+    assert sorted(entered.tables[0][:3]) == sorted(blocks_of_chain)
+    assert len(set(entered.tables[0])) == 6
     assert as_alone(sim, r1)
 
 

@@ -71,7 +71,7 @@ def test_a_transfer_lands_late_unless_somebody_touches_its_blocks() -> None:
     memory.move(KVOpKind.SWAP_IN, [BlockPair(0, 3)])
     memory.move(KVOpKind.SWAP_IN, [BlockPair(1, 4)])
     assert memory.device_block(3)[0] == POISON
-    assert memory.read([4], 1) == [B], "who reads it has to wait"
+    assert memory.read([4], 0, 1) == [B], "who reads it has to wait"
     assert memory.device_block(3)[0] == A, "first in, first out"
 
 
@@ -91,7 +91,7 @@ def test_a_host_block_is_used_again_only_after_its_transfer() -> None:
     memory.move(KVOpKind.SWAP_IN, [BlockPair(0, 2)])
     memory.write(3, 0, B)
     memory.move(KVOpKind.SWAP_OUT, [BlockPair(3, 0)])
-    assert memory.read([2], 1) == [A]
+    assert memory.read([2], 0, 1) == [A]
 
 
 def test_poisoned_blocks_are_unreadable() -> None:
@@ -104,7 +104,7 @@ def test_poisoned_blocks_are_unreadable() -> None:
 def test_a_table_that_is_too_short_reads_poison() -> None:
     memory = SimulatedMemory(4, 0, 2)
     memory.write(1, 0, A)
-    assert memory.read([1], 5) == [A, POISON, POISON, POISON, POISON]
+    assert memory.read([1], 0, 5) == [A, POISON, POISON, POISON, POISON]
 
 
 def test_the_next_token_depends_on_every_slot_and_on_the_draw() -> None:
@@ -128,7 +128,7 @@ def plan(step: int = 0, **columns) -> StepPlan:
 
 
 def entering(name: str = "x", tokens: tuple[int, ...] = (1, 2, 3), blocks: tuple[int, ...] = (1, 2)) -> RowState:
-    return RowState(name, tokens, len(tokens), SamplingParams(temperature=0), 0, blocks)
+    return RowState(name, tokens, len(tokens), SamplingParams(temperature=0), 0, (blocks,))
 
 
 def prefill(step: int = 0, **columns) -> StepPlan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from baseboard.kv.group import PoolShape
 from baseboard.kv.manager import KVCacheManager
 from baseboard.kv.prefix import PrefixIndex
 from baseboard.request.status import Status
@@ -142,11 +143,11 @@ def test_a_swapped_request_stays_out_until_its_next_token_fits_too() -> None:
 
 def test_cached_copies_of_a_swapped_request_are_reused_and_counted_once() -> None:
     """Scenario 51, third: 10 free of which 8 are its own; for 161 tokens 3 others are needed and 2 are there."""
-    kv = KVCacheManager(12, 16, 12, PrefixIndex())
+    kv = KVCacheManager(PoolShape(12, 16), 12, PrefixIndex())
     tokens = text(161)
     kv.open("r0", tokens)
     assert kv.extend("r0", 0, 160) is not None
-    kv.publish("r0", tokens, 160)
+    kv.settle("r0", tokens, 160)
     own = list(kv.held("r0"))
     assert len(kv.swap_out("r0") or ()) == 10
     for holder, count in (("evicts two", 4), ("holds two", 2)):

@@ -17,7 +17,6 @@ from core.simulation.texts import as_alone, text
     [
         ("encoder_budget", 10),
         ("encoder_cache_size", 10),
-        ("sliding_window", 8),
     ],
 )
 def test_arguments_of_features_that_are_not_there_are_refused_by_name(name: str, value: Any) -> None:
@@ -58,14 +57,15 @@ def test_misspelt_arguments_are_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_blocks": 0}, "pool_tokens=0 must be at least 1"),
-        ({"block_size": 0}, "pool_tokens=0 must be at least 1"),
+        ({"num_blocks": 0}, "num_blocks=0 must be at least 1"),
+        ({"block_size": 0}, "block_size=0 must be at least 1"),
         ({"num_blocks": -1, "block_size": -1}, "num_blocks=-1 must be at least 1"),
         ({"num_host_blocks": -1}, "num_host_blocks=-1 must not be negative"),
         ({"max_num_batched_tokens": 0}, "max_num_batched_tokens=0 must be at least 1"),
         ({"max_num_seqs": 0}, "max_num_seqs=0 must be at least 1"),
         ({"max_num_active_seqs": 0}, "max_num_active_seqs=0 must be at least 1"),
         ({"max_model_len": 1}, "max_model_len=1 must be at least 2: one token in, one out"),
+        ({"sliding_window": 0}, "a window of 0 tokens sees nothing: it must be at least 1"),
         ({"long_prefill_token_threshold": -1}, "long_prefill_token_threshold=-1 must not be negative"),
     ],
 )

@@ -41,16 +41,17 @@ class RowState:
     num_prompt_tokens: int
     params: SamplingParams
     sample_index: int  #: which of ``params.n`` samples
-    blocks: tuple[int, ...]
+    tables: tuple[tuple[int, ...], ...]  #: block table of each layer group; entries nobody reads any more are 0
 
 
 @dataclass(frozen=True, slots=True)
 class TableUpdate:
-    """The row's block table from entry ``first`` on becomes ``blocks``."""
+    """Entries ``first .. first + len(blocks) - 1`` of one of the row's block tables, which may grow by them."""
 
     id: str
     first: int
     blocks: tuple[int, ...]
+    group: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from baseboard.engine.config import EngineConfig
 from baseboard.engine.costs import MeasuredCosts
 from baseboard.engine.engine import Engine, EngineParts, ModelFacts
 from baseboard.engine.sample import NoText
+from baseboard.kv.group import PoolShape
 from baseboard.runtime.binding import allocate, allocate_host, bind, check_supported
 from baseboard.runtime.executor import LocalExecutor, LocalParts
 from baseboard.runtime.kv_memory import GroupCaches, KVMemory
@@ -104,7 +105,7 @@ def _assemble(config: EngineConfig, backend: Backend, model: LoadedModel, progre
         chunked_prefill=config.enable_chunked_prefill and splits_prompts(config.policy),
     )
     costs = MeasuredCosts(_seconds_per_block(kv_memory, min(config.num_host_blocks, num_blocks)))
-    kv = make_kv(num_blocks, block_size, config.num_host_blocks, config.enable_prefix_caching)
+    kv = make_kv(PoolShape(num_blocks, block_size), config.num_host_blocks, config.enable_prefix_caching)
     scheduler = Scheduler(
         scheduler_config, kv, make_roles(Policy(config.policy, config.preemption), scheduler_config, costs)
     )

@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from baseboard.contract.plan import BlockPair
+from baseboard.contract.plan import BlockPair, TableUpdate
+from baseboard.kv.group import (
+    WHOLE,
+    LayerGroup,
+    PoolShape,
+    PrefixHit,
+    find_hit,
+    longest_sequence,
+    nothing_found,
+)
 from baseboard.kv.host import host_pool
-from baseboard.kv.pool import BlockPool
+from baseboard.kv.pool import NULL_BLOCK, BlockPool
 from baseboard.kv.prefix import KeyChain, PrefixCache
-from baseboard.kv.table import BlockTable
-
-
-@dataclass(frozen=True, slots=True)
-class PrefixHit:
-    """Blocks of a sequence's beginning that are in the cache already; held only once admitted."""
-
-    blocks: tuple[int, ...]
-    num_tokens: int
+from baseboard.kv.table import BlockTable, SequenceBlocks
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """Room that was made: the table from entry ``first`` on is now ``blocks``; ``copy`` comes before any write."""
+    """Room that was made: what changed in the tables; ``copies`` come before any write."""
 
-    first: int
-    blocks: tuple[int, ...]
-    copy: BlockPair | None
-    capacity: int  #: tokens the table holds now
+    updates: tuple[TableUpdate, ...]
+    copies: tuple[BlockPair, ...]
+    capacity: int  #: tokens the tables hold now
 
 
 class KVCacheManager:
@@ -43,14 +43,38 @@ class KVCacheManager:
                                       child  [7][9]
         child writes token 6          child  [7][3]     copy 9 -> 3, then 9 has 1 reference
         parent writes token 6         parent [7][9]     in place
+
+    Each of ``groups`` has a table of its own in every sequence. ``underway`` is the most tokens of one sequence that
+    are given out and not settled yet; it says how many blocks a windowed group holds at its worst moment.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, num_host_blocks: int, index: PrefixCache) -> None:
-        self.block_size: Final = block_size
-        self.pool: Final = BlockPool(num_blocks, index)
+    def __init__(
+        self,
+        shape: PoolShape,
+        num_host_blocks: int,
+        index: PrefixCache,
+        groups: tuple[LayerGroup, ...] = (WHOLE,),
+        underway: int = sys.maxsize,
+    ) -> None:
+        self.shape: Final = shape
+        self.block_size: Final = shape.block_size
+        self.pool: Final = BlockPool(shape.num_blocks, index)
         self.host: Final = host_pool(num_host_blocks)
         self.index: Final = index
-        self._tables: Final[dict[str, BlockTable]] = {}
+        self.groups: Final = groups
+        self._underway: Final = underway
+        self._windowed: Final = tuple(at for at, group in enumerate(groups) if group.window is not None)
+        self._sequences: Final[dict[str, SequenceBlocks]] = {}
+
+    @property
+    def windowed(self) -> bool:
+        """Whether there are groups that let go of what is out of sight."""
+        return bool(self._windowed)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence for which the whole pool suffices."""
+        return longest_sequence(self.groups, self.shape, self._underway)
 
     # --- a sequence's life ------------------------------------------------------------------------------------
 
@@ -58,114 +82,143 @@ class KVCacheManager:
         """Know a sequence; hashes the full blocks of ``tokens``, holds nothing yet."""
         keys = KeyChain(namespace, self.block_size)
         keys.extend(tokens, self.index.full_blocks(len(tokens), self.block_size))
-        self._tables[owner] = BlockTable(keys)
+        self._sequences[owner] = SequenceBlocks(keys, tuple([BlockTable() for _ in self.groups]))
+
+    def covers(self, owner: str, num_tokens: int) -> bool:
+        """Whether all blocks are held that a token at position ``num_tokens`` sees."""
+        tables = self._sequences[owner].tables
+        return all(tables[g].slid <= self.groups[g].first_block(num_tokens, self.block_size) for g in self._windowed)
 
     def fork(self, parent: str, child: str, computed: int) -> None:
-        """``child`` shares the blocks that hold the first ``computed`` tokens of ``parent``."""
-        source = self._tables[parent]
-        shared = source.blocks[: self.blocks_for(computed)]
-        for block in shared:
-            self.pool.acquire(block)
-        self._tables[child] = BlockTable(
-            source.keys.copy(), shared, num_published=source.num_published, outdated=source.outdated
+        """``child`` shares the blocks that hold the first ``computed`` tokens of ``parent``, which covers them."""
+        source = self._sequences[parent]
+        end = self.blocks_for(computed)
+        shared = [BlockTable(table.blocks[:end], table.slid, table.slid) for table in source.tables]
+        for table in shared:
+            for block in table.held:
+                self.pool.acquire(block)
+        self._sequences[child] = SequenceBlocks(
+            source.keys.copy(), tuple(shared), source.num_published, source.outdated
         )
 
     def release(self, owner: str) -> None:
         """Give all blocks back, device and host; the sequence stays known and may start over."""
-        table = self._tables[owner]
-        self.pool.release(table.blocks, owner)
-        self.host.release(table.host_blocks, owner)
-        table.blocks.clear()
-        table.host_blocks.clear()
-        table.num_published = 0
-        table.outdated = False
+        sequence = self._sequences[owner]
+        for table in sequence.tables:
+            self.pool.release(table.held, owner)
+            self.host.release(table.host_blocks, owner)
+        sequence.clear()
 
     def close(self, owner: str) -> None:
         """Give all blocks back and forget the sequence."""
         self.release(owner)
-        del self._tables[owner]
+        del self._sequences[owner]
 
     def rename(self, owner: str, to: str) -> None:
         """The same blocks under another name: their owner has ended, somebody else still reads them."""
-        self._tables[to] = self._tables.pop(owner)
+        self._sequences[to] = self._sequences.pop(owner)
 
     # --- room -------------------------------------------------------------------------------------------------
 
     def blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)
 
-    def held(self, owner: str) -> Sequence[int]:
-        return self._tables[owner].blocks
+    def held(self, owner: str) -> list[int]:
+        """All device blocks of a sequence."""
+        return [block for table in self._sequences[owner].tables for block in table.held]
+
+    def tables(self, owner: str) -> tuple[tuple[int, ...], ...]:
+        """Each group's table; entries out of the window's sight are null."""
+        return tuple([tuple(table.blocks) for table in self._sequences[owner].tables])
+
+    def room(self, owner: str) -> int:
+        """Tokens that the tables hold."""
+        return len(self._sequences[owner].tables[0].blocks) * self.block_size
+
+    def lacking(self, owner: str, num_tokens: int) -> int:
+        """Blocks that a sequence of ``num_tokens`` tokens may still come to need beside those it holds."""
+        tables = self._sequences[owner].tables
+        return sum(max(self._most(g, num_tokens, table) - len(table.held), 0) for g, table in enumerate(tables))
 
     def match(self, owner: str, tokens: Sequence[int]) -> PrefixHit:
         """The longest cached beginning of ``tokens``, short of the last token: one is always computed."""
         limit = (len(tokens) - 1) // self.block_size
-        keys = self._tables[owner].keys
+        keys = self._sequences[owner].keys
         keys.extend(tokens, self.index.full_blocks(len(tokens), self.block_size))
-        blocks = self.index.find(keys.keys[:limit])
-        return PrefixHit(tuple(blocks), len(blocks) * self.block_size)
+        return find_hit(self.index, self.groups, keys.keys[:limit], self.block_size)
+
+    def no_match(self) -> PrefixHit:
+        return nothing_found(self.groups)
 
     def fits(self, hit: PrefixHit, num_tokens: int, spoken_for: int) -> bool:
         """Whether ``num_tokens`` tokens have room beside ``spoken_for`` blocks that others will need."""
-        fresh = self.blocks_for(num_tokens) - len(hit.blocks)
-        return fresh <= self.pool.num_free - self._idle(hit.blocks) - spoken_for
+        cached = hit.blocks()
+        needed = sum(group.most_blocks(num_tokens, self.block_size, self._underway) for group in self.groups)
+        fresh = max(needed - len(cached), 0)
+        return fresh <= self.pool.num_free - self._idle(cached) - spoken_for
 
     def admit(self, owner: str, hit: PrefixHit) -> None:
-        """Hold the hit's blocks as the beginning of an empty table."""
-        table = self._tables[owner]
-        for block in hit.blocks:
-            self.pool.acquire(block)
-        table.blocks.extend(hit.blocks)
-        table.num_published = len(hit.blocks)
+        """Hold the hit's blocks as the beginning of empty tables."""
+        sequence = self._sequences[owner]
+        for table, blocks in zip(sequence.tables, hit.tables, strict=True):
+            table.blocks.extend(blocks)
+            table.slid = table.told = blocks.count(NULL_BLOCK)
+            for block in table.held:
+                self.pool.acquire(block)
+        sequence.num_published = hit.num_tokens // self.block_size
 
     def extend(self, owner: str, computed: int, count: int) -> Extension | None:
         """Make room for tokens ``computed .. computed + count - 1``; None, and no change, where there is none."""
-        table = self._tables[owner]
-        blocks = table.blocks
-        first = computed // self.block_size
-        fresh = max(self.blocks_for(computed + count) - len(blocks), 0)
-        begun = first < len(blocks)
-        shared = begun and self.pool.refs(blocks[first]) > 1
-        if fresh + shared > self.pool.num_free:
+        tables = self._sequences[owner].tables
+        first, end = computed // self.block_size, self.blocks_for(computed + count)
+        needed = 0
+        for table in tables:
+            needed += max(end - len(table.blocks), 0) + self._shares(table, first)
+        if needed > self.pool.num_free:
             return None
-        begin = len(blocks)
-        copy = None
-        if shared:
-            begin = first
-            copy = self._unshare(owner, table, first)
-        elif begun and self.index.holds(blocks[first]):
-            # A holder that ran ahead filled and published it before it left: this one goes on with other tokens.
-            self.index.forget(blocks[first])
-        blocks.extend(self.pool.allocate(fresh))
-        return Extension(begin, tuple(blocks[begin:]), copy, len(blocks) * self.block_size)
+        updates: list[TableUpdate] = []
+        copies: list[BlockPair] = []
+        for group, table in enumerate(tables):
+            if table.told < table.slid:
+                updates.append(TableUpdate(owner, table.told, (NULL_BLOCK,) * (table.slid - table.told), group))
+                table.told = table.slid
+            begin = len(table.blocks)
+            if self._shares(table, first):
+                begin = first
+                copies.append(self._unshare(owner, table, first))
+            elif first < begin and self.index.holds(table.blocks[first]):
+                # A holder that ran ahead filled and published it before it left: this one goes on with other tokens.
+                self.index.forget(table.blocks[first])
+            table.blocks.extend(self.pool.allocate(max(end - len(table.blocks), 0)))
+            if begin < len(table.blocks):
+                updates.append(TableUpdate(owner, begin, tuple(table.blocks[begin:]), group))
+        return Extension(tuple(updates), tuple(copies), len(tables[0].blocks) * self.block_size)
 
-    def publish(self, owner: str, tokens: Sequence[int], computed: int) -> int:
-        """Tell the index of full blocks among the first ``computed`` tokens; returns when to call again."""
-        table = self._tables[owner]
-        full = self.index.full_blocks(computed, self.block_size)
-        if table.outdated:
-            return sys.maxsize
-        if full > table.num_published:
-            table.keys.extend(tokens, full)
-            for at in range(table.num_published, full):
-                self.index.publish(table.keys.keys[at], table.blocks[at])
-            table.num_published = full
-        if full == 0 and computed >= self.block_size:
-            return sys.maxsize  # this index never wants any
-        return (full + 1) * self.block_size
+    def settle(self, owner: str, tokens: Sequence[int], computed: int) -> int:
+        """The first ``computed`` tokens are computed for good: publish full blocks, let go what is out of sight.
+
+        Returns at how many computed tokens to call again.
+        """
+        sequence = self._sequences[owner]
+        again = self._publish(sequence, tokens, computed)
+        for g in self._windowed:
+            again = min(again, self._slide(owner, sequence.tables[g], self.groups[g], computed))
+        return again
 
     # --- swapping ---------------------------------------------------------------------------------------------
 
     def swap_out(self, owner: str) -> tuple[BlockPair, ...] | None:
         """Move a sequence to the host pool: (device, host) pairs; None, and no change, where there is no room."""
-        table = self._tables[owner]
-        if len(table.blocks) > self.host.num_free:
+        tables = self._sequences[owner].tables
+        if sum(len(table.held) for table in tables) > self.host.num_free:
             return None
-        table.host_blocks.extend(self.host.allocate(len(table.blocks)))
-        pairs = tuple(map(BlockPair, table.blocks, table.host_blocks))
-        self.pool.release(table.blocks, owner)
-        table.blocks.clear()
-        return pairs
+        pairs: list[BlockPair] = []
+        for table in tables:
+            table.host_blocks.extend(self.host.allocate(len(table.held)))
+            pairs.extend(map(BlockPair, table.held, table.host_blocks))
+            self.pool.release(table.held, owner)
+            del table.blocks[table.slid :]
+        return tuple(pairs)
 
     def swap_in(self, owner: str, num_tokens: int) -> tuple[BlockPair, ...] | None:
         """Bring a sequence back with room for ``num_tokens`` tokens: (host, device) pairs of what must be moved.
@@ -173,20 +226,27 @@ class KVCacheManager:
         Full blocks that are still in the prefix index are taken from there. None, and no change, where there is
         no room.
         """
-        table = self._tables[owner]
-        hits = self.index.find(table.keys.keys[: table.num_published])
-        wanted = max(self.blocks_for(num_tokens), len(table.host_blocks))
-        if wanted - len(hits) > self.pool.num_free - self._idle(hits):
+        sequence = self._sequences[owner]
+        hits = [sequence.cached(self.index, group) for group in range(len(self.groups))]
+        cached = [block for blocks in hits for block in blocks]
+        wanted = sum(max(self.blocks_for(num_tokens) - table.slid, len(table.host_blocks)) for table in sequence.tables)
+        if wanted - len(cached) > self.pool.num_free - self._idle(cached):
             return None
-        for block in hits:
+        for block in cached:
             self.pool.acquire(block)
-        moved = table.host_blocks[len(hits) :]
-        fresh = self.pool.allocate(len(moved))
-        table.blocks.extend(hits + fresh)
-        self.host.release(table.host_blocks, owner)
-        table.host_blocks.clear()
-        table.num_published = len(hits)
-        return tuple(map(BlockPair, moved, fresh))
+        pairs: list[BlockPair] = []
+        for table, blocks in zip(sequence.tables, hits, strict=True):
+            moved = table.host_blocks[len(blocks) :]
+            fresh = self.pool.allocate(len(moved))
+            table.blocks.extend(blocks + fresh)
+            pairs.extend(map(BlockPair, moved, fresh))
+            self.host.release(table.host_blocks, owner)
+            table.host_blocks.clear()
+            table.told = table.slid
+        sequence.num_published = min(
+            table.slid + len(blocks) for table, blocks in zip(sequence.tables, hits, strict=True)
+        )
+        return tuple(pairs)
 
     # --- the whole --------------------------------------------------------------------------------------------
 
@@ -195,25 +255,38 @@ class KVCacheManager:
 
         Blocks in use stay with their holders, which publish nothing any more until they start over.
         """
-        for table in self._tables.values():
-            if table.blocks or table.host_blocks:
-                table.num_published = 0
-                table.outdated = True
+        for sequence in self._sequences.values():
+            if any(table.blocks or table.host_blocks for table in sequence.tables):
+                sequence.num_published = 0
+                sequence.outdated = True
         self.index.clear()
         return self.pool.forget_contents()
 
     def check(self) -> None:
         """Raise ``AssertionError`` on any broken invariant."""
-        tables = self._tables.values()
-        self.pool.check(block for table in tables for block in table.blocks)
+        tables = [table for sequence in self._sequences.values() for table in sequence.tables]
+        self.pool.check(block for table in tables for block in table.held)
         self.host.check(block for table in tables for block in table.host_blocks)
         self.index.check()
-        for owner, table in self._tables.items():
-            assert len(set(table.blocks)) == len(table.blocks), f"{owner!r} lists a block twice: {table.blocks}"
+        for owner, sequence in self._sequences.items():
+            held = self.held(owner)
+            assert len(set(held)) == len(held), f"{owner!r} lists a block twice: {self.tables(owner)}"
+            for table in sequence.tables:
+                table.check()
 
-    def _idle(self, blocks: Sequence[int]) -> int:
+    # --- inside -----------------------------------------------------------------------------------------------
+
+    def _idle(self, blocks: Iterable[int]) -> int:
         """How many of ``blocks`` count as free now and would not once held."""
         return sum(1 for block in blocks if self.pool.refs(block) == 0)
+
+    def _most(self, group: int, num_tokens: int, table: BlockTable) -> int:
+        most = self.groups[group].most_blocks(num_tokens, self.block_size, self._underway)
+        return min(most, self.blocks_for(num_tokens) - table.slid)
+
+    def _shares(self, table: BlockTable, at: int) -> bool:
+        """Whether entry ``at`` exists and has other holders."""
+        return at < len(table.blocks) and self.pool.refs(table.blocks[at]) > 1
 
     def _unshare(self, owner: str, table: BlockTable, at: int) -> BlockPair:
         old = table.blocks[at]
@@ -221,3 +294,19 @@ class KVCacheManager:
         table.blocks[at] = new
         self.pool.release([old], owner)
         return BlockPair(old, new)
+
+    def _publish(self, sequence: SequenceBlocks, tokens: Sequence[int], computed: int) -> int:
+        full = self.index.full_blocks(computed, self.block_size)
+        if sequence.outdated:
+            return sys.maxsize
+        if full > sequence.num_published:
+            sequence.publish(self.index, tokens, full)
+        if full == 0 and computed >= self.block_size:
+            return sys.maxsize  # this index never wants any
+        return (full + 1) * self.block_size
+
+    def _slide(self, owner: str, table: BlockTable, group: LayerGroup, computed: int) -> int:
+        gone = table.slide(group.first_block(computed, self.block_size))
+        if gone:
+            self.pool.release(gone, owner)
+        return group.slides_at(table.slid, self.block_size)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, Protocol
 
+from baseboard.kv.pool import NULL_BLOCK
+
 _KEY_BYTES: Final = 16
 
 
@@ -58,6 +60,10 @@ class PrefixCache(Protocol):
         """Blocks of the longest known beginning of ``keys``."""
         ...
 
+    def find_each(self, keys: Sequence[bytes]) -> list[int]:
+        """For each key its block, or the null block where it is not known."""
+        ...
+
     def publish(self, key: bytes, block: int) -> None: ...
     def holds(self, block: int) -> bool: ...
     def forget(self, block: int) -> None: ...
@@ -88,6 +94,9 @@ class PrefixIndex:
                 break
             found.append(block)
         return found
+
+    def find_each(self, keys: Sequence[bytes]) -> list[int]:
+        return [self._block_of.get(key, NULL_BLOCK) for key in keys]
 
     def publish(self, key: bytes, block: int) -> None:
         if key not in self._block_of:
@@ -122,6 +131,9 @@ class NoPrefixIndex:
     def find(self, keys: Sequence[bytes]) -> list[int]:
         del keys
         return []
+
+    def find_each(self, keys: Sequence[bytes]) -> list[int]:
+        return [NULL_BLOCK] * len(keys)
 
     def publish(self, key: bytes, block: int) -> None:
         del key, block

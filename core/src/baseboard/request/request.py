@@ -58,9 +58,9 @@ class Request:
         "num_preemptions",
         "num_prompt",
         "promised",
-        "publish_at",
         "rank",
         "resident",
+        "settle_at",
         "spec",
         "stop_from",
         "stop_ids",
@@ -85,7 +85,7 @@ class Request:
         #: tokens that fit the blocks held without asking the KV manager; never above what may be written in place
         self.capacity = 0
         #: number of computed tokens at which the next full block is to be published
-        self.publish_at = 0
+        self.settle_at = 0
         #: which stay in the executor this is; see :meth:`awaits` for results of an earlier one
         self.epoch = 0
         #: whether the executor holds this row
@@ -146,7 +146,7 @@ class Request:
         """Forget what was computed: the blocks are gone."""
         self.computed = 0
         self.capacity = 0
-        self.publish_at = 0
+        self.settle_at = 0
         self.leave_executor()
 
     def leave_executor(self) -> None:

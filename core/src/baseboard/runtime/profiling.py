@@ -121,5 +121,5 @@ def _head(model: LoadedModel, num_logits: int, device: torch.device) -> torch.Te
 
 def _sample(logits: torch.Tensor, count: int) -> None:
     params = SamplingParams(temperature=1.0, top_p=0.9, top_k=50, seed=0)
-    state = RowState("profile", (0,), 1, params, 0, ())
+    state = RowState("profile", (0,), 1, params, 0, ((),))
     Sampler().sample(logits[:count], [SamplingRow(state, 0) for _ in range(count)])

@@ -52,7 +52,6 @@ class RowTable:
             self._enter(state)
         for update in plan.updates:
             line = self.blocks[self._rows[update.id].index]
-            line[update.first :] = 0
             line[update.first : update.first + len(update.blocks)] = update.blocks
 
     def stop_ids(self, state: RowState) -> frozenset[int]:
@@ -71,8 +70,11 @@ class RowTable:
             raise ContractError(f"row {state.id!r} enters but was never retired")
         if not self._free:
             raise ContractError(f"row {state.id!r} enters, but all {len(self._rows)} rows are taken")
+        if len(state.tables) != 1:
+            raise ContractError(f"row {state.id!r} has {len(state.tables)} block tables; this executor keeps one")
+        (blocks,) = state.tables
         index = self._free.pop()
         line = self.blocks[index]
         line[:] = 0
-        line[: len(state.blocks)] = state.blocks
+        line[: len(blocks)] = blocks
         self._rows[state.id] = Row(state, list(state.token_ids), self.sampling_row(state), index)

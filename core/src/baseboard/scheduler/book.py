@@ -9,7 +9,8 @@ from typing import Final
 
 from baseboard.contract.errors import RequestRejected
 from baseboard.contract.plan import BlockPair
-from baseboard.kv.manager import KVCacheManager, PrefixHit
+from baseboard.kv.group import PrefixHit
+from baseboard.kv.manager import KVCacheManager
 from baseboard.request.request import Request, RequestSpec
 from baseboard.request.status import Event, Status
 from baseboard.scheduler.preemption import Preemption, Recompute
@@ -99,7 +100,7 @@ class Book:
     def match(self, request: Request) -> PrefixHit:
         """What the prefix cache has of a request; nothing for one whose prompt positions all need logits."""
         if request.spec.params.prompt_logprobs is not None and not request.num_outputs:
-            return PrefixHit((), 0)
+            return self.kv.no_match()
         return self.kv.match(request.id, request.tokens)
 
     def admit(self, request: Request, hit: PrefixHit, num_outside: int = 0) -> None:
@@ -181,7 +182,7 @@ class Book:
         if parent.status is Status.RUNNING and computed:
             self.kv.fork(parent.id, spec.id, computed)
             child.computed = computed
-            child.publish_at = parent.publish_at
+            child.settle_at = parent.settle_at
             # Neither may write into the shared last block in place before the manager was asked.
             child.capacity = computed
             parent.capacity = min(parent.capacity, parent.computed)
@@ -268,7 +269,7 @@ class Book:
             queue = self._queue_of[request.status]
             assert request in list(queue), f"{request!r} stands in the wrong queue"
             assert 0 <= request.computed <= len(request.tokens) + request.promised + request.verifying
-            room = len(self.kv.held(request.id)) * self.kv.block_size
+            room = self.kv.room(request.id)
             assert request.capacity <= room, f"{request!r} counts on room for {request.capacity} tokens and has {room}"
         for queue in (self.waiting, self.parked, self.loaded, self.swapped, self.running):
             ranks = [request.rank for request in queue]

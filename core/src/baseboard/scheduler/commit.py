@@ -70,8 +70,8 @@ class Committer:
             return good
         if request.verifying:
             self._verified(request, end, plan.drafts[request.id], sampled)
-        elif end >= request.publish_at:
-            request.publish_at = self._book.kv.publish(request.id, request.tokens, end)
+        elif end >= request.settle_at:
+            request.settle_at = self._book.kv.settle(request.id, request.tokens, end)
         request.promised -= samples > 0
         return True
 
@@ -103,10 +103,10 @@ class Committer:
         request.computed -= len(drafts) - right
         request.verifying = 0
         end -= len(drafts) - right
-        if end >= request.publish_at:
+        if end >= request.settle_at:
             # Published under the tokens that were accepted, before any of them may end the request.
             tokens = [*request.tokens, *sampled]
-            request.publish_at = self._book.kv.publish(request.id, tokens, end)
+            request.settle_at = self._book.kv.settle(request.id, tokens, end)
 
     def _propose(self, request: Request, drafts: tuple[int, ...]) -> None:
         """Take guesses for the next step, as far as the request's constraint allows them."""

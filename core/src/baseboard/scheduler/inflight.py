@@ -23,6 +23,6 @@ class InFlight:
             if row is request and epoch == request.epoch:
                 if any(state.id == request.id for state in self.plan.entered):
                     return 0
-                replaced = [update.first * block_size for update in self.plan.updates if update.id == request.id]
+                replaced = [u.first * block_size for u in self.plan.updates if u.id == request.id and any(u.blocks)]
                 return min((start, *replaced))
         return request.computed

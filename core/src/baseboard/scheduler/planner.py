@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from baseboard.contract.plan import KVOpKind, Load, RowState, TableUpdate
-from baseboard.kv.manager import Extension, PrefixHit
+from baseboard.contract.plan import KVOpKind, Load, RowState
+from baseboard.kv.group import PrefixHit
+from baseboard.kv.manager import Extension
 from baseboard.request.request import RankKey, Request
 from baseboard.request.status import Event
 from baseboard.scheduler.book import Book
@@ -53,6 +54,8 @@ class Planner:
         self._kv: Final = book.kv
         self._roles: Final = roles
         self._budget: Final = budget
+        # A source hands over a sequence from its beginning; layers that see a window have no place for that.
+        self._sources: Final = () if book.kv.windowed else roles.sources
 
     def plan(self, inputs: StepInputs) -> Draft:
         budget = self._budget if inputs.budget is None else min(inputs.budget, self._budget)
@@ -124,13 +127,12 @@ class Planner:
             self._sample(request, beyond, draft)
         else:
             draft.owed.append(request)
-        if extension.copy is not None:
-            draft.move(KVOpKind.COPY, (extension.copy,))
+        draft.move(KVOpKind.COPY, extension.copies)
         if not request.resident:
             request.resident = True
             draft.entered.append(self._row_state(request))
-        elif extension.blocks:
-            draft.updates.append(TableUpdate(request.id, extension.first, extension.blocks))
+        else:
+            draft.updates.extend(extension.updates)
         draft.add_row(request, start, count, samples)
 
     def _sample(self, request: Request, num_drafts: int, draft: Draft) -> None:
@@ -153,7 +155,7 @@ class Planner:
             num_prompt_tokens=request.num_prompt,
             params=spec.params,
             sample_index=spec.sample_index,
-            blocks=tuple(self._kv.held(spec.id)),
+            tables=self._kv.tables(spec.id),
         )
 
     def serve_swapped(self, turn: _Turn) -> None:
@@ -216,7 +218,7 @@ class Planner:
 
     def _find_outside(self, request: Request, hit: PrefixHit) -> tuple[PrefixSource | None, Found]:
         """The first source that has more than the local cache."""
-        for source in self._roles.sources:
+        for source in self._sources:
             found = source.find(request, hit.num_tokens)
             if found is not None and found.num_tokens > 0:
                 return source, found
@@ -253,8 +255,7 @@ class Planner:
         """Blocks that better-ranked requests will still need for the rest of their prompts."""
         kv = self._kv
         better = (request for request in draft.owed if request.rank < rank)
-        # One that ran ahead of its results and lost them to a preemption may hold more than it needs.
-        return sum(max(kv.blocks_for(len(request.tokens)) - len(kv.held(request.id)), 0) for request in better)
+        return sum(kv.lacking(request.id, len(request.tokens)) for request in better)
 
     def _verdict(self, request: Request, turn: _Turn) -> Verdict:
         verdict = Verdict.ADMIT

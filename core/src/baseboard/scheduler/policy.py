@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, TypeVar
 
 from baseboard.contract.errors import Unsupported
+from baseboard.kv.group import WHOLE, LayerGroup, PoolShape, windowed_chunk
 from baseboard.kv.manager import KVCacheManager
 from baseboard.kv.prefix import NoPrefixIndex, PrefixIndex
 from baseboard.scheduler.config import SchedulerConfig
@@ -94,13 +96,44 @@ def make_preemption(name: str, costs: CostModel) -> Preemption:
     return _named("preemption", name, PREEMPTIONS)(costs)
 
 
-def make_kv(num_blocks: int, block_size: int, num_host_blocks: int, caching: bool) -> KVCacheManager:  # noqa: FBT001 - a setting, passed on
-    for name, value, least in (("num_blocks", num_blocks, 1), ("block_size", block_size, 1)):
-        if value < least:
-            raise ValueError(f"{name}={value} must be at least {least}")
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """How a model's layers look at the KV cache."""
+
+    groups: tuple[LayerGroup, ...] = (WHOLE,)
+    chunk: int | None = None  #: tokens that one sequence may be given in a step; None: as many as the step has
+    underway: int = sys.maxsize  #: see ``KVCacheManager``
+
+    @classmethod
+    def seeing(cls, windows: Sequence[int | None], pool: PoolShape, budget: int, num_steps: int) -> Layers:
+        """One group for each window; ``num_steps`` steps of ``budget`` tokens may be under way at once."""
+        groups = tuple(map(LayerGroup, windows))
+        if all(group.window is None for group in groups):
+            return cls(groups)
+        chunk = windowed_chunk(groups, pool, budget, num_steps)
+        return cls(groups, chunk, chunk * num_steps)
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        return () if self.chunk is None else (LongPrefill(self.chunk),)
+
+
+def make_kv(
+    pool: PoolShape,
+    num_host_blocks: int,
+    caching: bool,  # noqa: FBT001 - a setting, passed on
+    layers: Layers = Layers(),
+) -> KVCacheManager:
     if num_host_blocks < 0:
         raise ValueError(f"num_host_blocks={num_host_blocks} must not be negative")
-    return KVCacheManager(num_blocks, block_size, num_host_blocks, PrefixIndex() if caching else NoPrefixIndex())
+    index = PrefixIndex() if caching else NoPrefixIndex()
+    kv = KVCacheManager(pool, num_host_blocks, index, layers.groups, layers.underway)
+    if kv.longest < 1:
+        raise ValueError(
+            f"num_blocks={pool.num_blocks} is too few: a step of one sequence may take a block or more for each of "
+            f"{len(layers.groups)} layer groups and {layers.underway} tokens under way"
+        )
+    return kv
 
 
 def _named(what: str, name: str, known: Mapping[str, _T]) -> _T:

@@ -43,7 +43,7 @@ class Swap:
         # A token that a step under way was to append may come too late: be ready to sample it again.
         request.computed = min(request.computed, len(request.tokens) - 1)
         request.capacity = 0
-        request.publish_at = 0
+        request.settle_at = 0
         request.leave_executor()
         request.on(Event.SWAP_OUT)
         return pairs

@@ -167,7 +167,8 @@ class Scheduler:
     def _landed(self, request: Request) -> int:
         """Tokens of a request that are in the cache, whatever becomes of the steps under way."""
         before = [flight.untouched(request, self.kv.block_size) for flight in self._flights]
-        return min(before, default=request.computed)
+        landed = min(before, default=request.computed)
+        return landed if self.kv.covers(request.id, landed) else 0
 
     def check(self) -> None:
         """Raise ``AssertionError`` on any broken invariant."""

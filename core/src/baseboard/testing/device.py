@@ -12,6 +12,7 @@ from baseboard.scheduler.sources import Place
 from baseboard.testing.grammar import Grammar
 from baseboard.testing.memory import SimulatedMemory
 from baseboard.testing.model import POISON, VOCABULARY, Draw, Slot, next_token
+from baseboard.testing.sight import Sight
 
 
 class InjectedFailure(BaseboardError):
@@ -22,7 +23,8 @@ class InjectedFailure(BaseboardError):
 class _Row:
     state: RowState
     tokens: list[int]
-    blocks: list[int]
+    tables: list[list[int]]
+    spoilt: bool = False  #: a token once saw a slot that held something else than it should
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,14 @@ class SimulatedDevice:
     """Keeps (token, position, namespace) in every slot; the next token is a hash of what it reads through the table."""
 
     def __init__(
-        self, memory: SimulatedMemory, nastiness: Nastiness, num_drafts: int = 0, fetch: Fetch = _nothing_outside
+        self,
+        memory: SimulatedMemory,
+        nastiness: Nastiness,
+        num_drafts: int = 0,
+        fetch: Fetch = _nothing_outside,
+        sight: Sight = Sight(),  # noqa: B008 - frozen
     ) -> None:
+        self._sight: Final = sight
         self._fetch: Final = fetch
         self._num_drafts: Final = num_drafts
         self.memory: Final = memory
@@ -173,14 +181,14 @@ class SimulatedDevice:
                 self.memory.move(kind, [BlockPair(*pair) for pair in pairs])
         for (block, offset), content in (writes or {}).items():
             self.memory.write(block, offset, content)
-        return [self.memory.read([block], self.memory.block_size) for block in reads]
+        return [self.memory.read([block], 0, self.memory.block_size) for block in reads]
 
     def _load(self, plan: StepPlan) -> dict[int, int]:
         """Fetch what lies outside; by row, how many leading tokens are good where some are not."""
         lost: dict[int, int] = {}
         for load in plan.loads:
             place = Place((), load.first, load.num_tokens)
-            good = self._fetch(load.id, self._rows[load.id].blocks, place)
+            good = self._fetch(load.id, self._rows[load.id].tables[0], place)
             if good < load.num_tokens:
                 lost[plan.ids.index(load.id)] = load.first + good
         return lost
@@ -191,15 +199,15 @@ class SimulatedDevice:
         for state in plan.entered:
             if state.id in self._rows:
                 raise ValueError(f"row {state.id!r} enters but was never retired")
-            self._rows[state.id] = _Row(state, list(state.token_ids), list(state.blocks))
+            self._rows[state.id] = _Row(state, list(state.token_ids), list(map(list, state.tables)))
         for update in plan.updates:
             self._update_table(update)
 
     def _update_table(self, update: TableUpdate) -> None:
-        blocks = self._rows[update.id].blocks
+        blocks = self._rows[update.id].tables[update.group]
         if update.first > len(blocks):
             raise ValueError(f"table of {update.id!r} has {len(blocks)} entries, update begins at {update.first}")
-        blocks[update.first :] = update.blocks
+        blocks[update.first : update.first + len(update.blocks)] = update.blocks
 
     def _lose_samples(self, plan: StepPlan) -> None:
         """Steps planned ahead go on from tokens that were never sampled: whatever they compute, nobody wants it."""
@@ -212,9 +220,13 @@ class SimulatedDevice:
         facts = self.facts[job.row_id]
         size = self.memory.block_size
         tokens = [*row.tokens, *job.drafts]
-        for position in range(job.start, job.start + job.count):
-            block = row.blocks[position // size]
-            self.memory.write(block, position % size, Slot(tokens[position], position, facts.namespace))
+        if self._sight.windowed:  # otherwise what is wrong here is wrong for the next sample too
+            expected = self._sight.seen(tokens, job.start, job.start, facts.namespace)
+            row.spoilt |= self._seen(row, job.start, job.start) != expected
+        for group, blocks in enumerate(row.tables):
+            for position in range(job.start, job.start + job.count):
+                slot = self._sight.slot(group, tokens[position], position, facts.namespace)
+                self.memory.write(blocks[position // size], position % size, slot)
         if not job.samples:
             return ()
         if job.samples > 1:
@@ -241,7 +253,9 @@ class SimulatedDevice:
 
     def _draw(self, row: _Row, job: _Job, num_tokens: int, nth: int, at: int) -> int:
         """The token after the first ``num_tokens``, read through the block table."""
-        context = self.memory.read(row.blocks, num_tokens)
+        context = self._seen(row, num_tokens - 1, num_tokens)
+        if row.spoilt:
+            context.append(POISON)
         output_index = num_tokens - row.state.num_prompt_tokens
         draw = Draw(row.state.params.seed, row.state.sample_index + nth, output_index)
         script = self.script_of(job.row_id, nth)
@@ -249,21 +263,32 @@ class SimulatedDevice:
             return script[output_index]
         return next_token(context, draw, job.masks[at] if job.masks else None)
 
+    def _seen(self, row: _Row, position: int, end: int) -> list[Slot]:
+        """What the token at ``position`` sees up to position ``end``, through the tables of all groups."""
+        context: list[Slot] = []
+        for group, blocks in enumerate(row.tables):
+            context += self.memory.read(blocks, self._sight.first(group, position), end)
+        return context
+
     def _guess(self, row_id: str) -> tuple[int, ...]:
         """Drafts of which the first few are right, as the test says or else by the text itself."""
         row, facts = self._rows[row_id], self.facts[row_id]
-        context = [Slot(token, at, facts.namespace) for at, token in enumerate(row.tokens)]
+        tokens = list(row.tokens)
         script = self.script_of(row_id, 0)
         right = facts.accept.pop(0) if facts.accept else hash(tuple(row.tokens)) % (self._num_drafts + 1)
         guesses: list[int] = []
         for nth in range(self._num_drafts):
-            output_index = len(context) - row.state.num_prompt_tokens
+            output_index = len(tokens) - row.state.num_prompt_tokens
             if output_index < len(script):
                 token = script[output_index]
             else:
-                token = next_token(context, Draw(row.state.params.seed, row.state.sample_index, output_index), None)
+                token = next_token(
+                    self._sight.of(tokens, facts.namespace),
+                    Draw(row.state.params.seed, row.state.sample_index, output_index),
+                    None,
+                )
             guesses.append(token if nth < right else (token + 1) % VOCABULARY)
-            context.append(Slot(guesses[-1], len(context), facts.namespace))
+            tokens.append(guesses[-1])
         return tuple(guesses)
 
     def script_of(self, row_id: str, nth: int) -> Sequence[int]:

@@ -56,14 +56,17 @@ class SimulatedMemory:
         self.wait_for((block,))
         self._device[block][offset] = content
 
-    def read(self, blocks: Sequence[int], num_tokens: int) -> list[Slot]:
-        """The first ``num_tokens`` slots along a block table."""
-        self.wait_for(blocks)
-        context: list[Slot] = []
-        for block in blocks:
-            context.extend(self._device[block])
-        context.extend([POISON] * (num_tokens - len(context)))
-        return context[:num_tokens]
+    def read(self, blocks: Sequence[int], first: int, end: int) -> list[Slot]:
+        """Slots ``first .. end - 1`` along a block table; what lies beyond the table is poison."""
+        skipped = first // self.block_size
+        needed = blocks[skipped : -(-end // self.block_size)]
+        self.wait_for(needed)
+        slots: list[Slot] = []
+        for block in needed:
+            slots.extend(self._device[block])
+        start = first - skipped * self.block_size
+        slots.extend([POISON] * (start + end - first - len(slots)))
+        return slots[start : start + end - first]
 
     def device_block(self, block: int) -> list[Slot]:
         return list(self._device[block])

@@ -11,13 +11,14 @@ from typing import Any, Final
 from baseboard.contract.errors import BaseboardError, Unsupported
 from baseboard.contract.plan import PendingStep, StepPlan
 from baseboard.contract.sampling import SamplingParams
+from baseboard.kv.group import PoolShape
 from baseboard.request.request import Request, RequestSpec
 from baseboard.request.status import Event
 from baseboard.scheduler.book import sample_id
 from baseboard.scheduler.config import SchedulerConfig
 from baseboard.scheduler.gates import Hold, StepInputs
 from baseboard.scheduler.planner import Roles
-from baseboard.scheduler.policy import Policy, make_kv, make_preemption, make_roles, splits_prompts
+from baseboard.scheduler.policy import Layers, Policy, make_kv, make_preemption, make_roles, splits_prompts
 from baseboard.scheduler.preemption import Costs
 from baseboard.scheduler.scheduler import Scheduler
 from baseboard.scheduler.stop import Repetition
@@ -26,7 +27,8 @@ from baseboard.testing.device import Facts, Nastiness, SimulatedDevice
 from baseboard.testing.grammar import CallableGrammar, Grammar
 from baseboard.testing.handle import Handle, SimulationStats
 from baseboard.testing.memory import SimulatedMemory
-from baseboard.testing.model import Draw, Slot, namespace_number, next_token
+from baseboard.testing.model import Draw, namespace_number, next_token
+from baseboard.testing.sight import Sight
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class Simulation:
         reverse_rows: bool = False,
         copy_latency: int = 0,
         late_metadata: bool = False,
+        sliding_window: int | None = None,
+        layer_windows: Sequence[int | None] | None = None,
         **later: Any,
     ) -> None:
         _refuse_later("Simulation", later, _LATER_ARGUMENTS)
@@ -81,23 +85,27 @@ class Simulation:
         self._now = 0.0
         self._throttled = False
         self.seed: Final = seed
+        self._sight: Final = Sight(tuple(layer_windows or (sliding_window,)))
+        pool = PoolShape(num_blocks, block_size)
+        layers = Layers.seeing(self._sight.windows, pool, max_num_batched_tokens, pipeline_depth + 1)
+        kv = make_kv(pool, num_host_blocks, prefix_caching, layers)
         config = SchedulerConfig(
             max_num_batched_tokens=max_num_batched_tokens,
             max_num_seqs=max_num_seqs,
             max_model_len=max_model_len,
-            pool_tokens=num_blocks * block_size,
+            pool_tokens=kv.longest,
             chunked_prefill=chunked_prefill and splits_prompts(policy),
             max_num_active_seqs=max_num_active_seqs,
             max_num_scheduled_tokens=max_num_scheduled_tokens,
         )
         names = Policy(policy, preemption, long_prefill_token_threshold, delay_factor, max_loras)
-        kv = make_kv(num_blocks, block_size, num_host_blocks, prefix_caching)
         memory = SimulatedMemory(num_blocks, num_host_blocks, block_size, copy_latency)
         self.connector: Final = SimulatedConnector(memory, self._namespace_number_of)
         roles = _with_stops(make_roles(names, config, self._costs), repetition)
-        self.scheduler: Final = Scheduler(config, kv, replace(roles, sources=(self.connector,)))
+        roles = replace(roles, limits=roles.limits + layers.limits, sources=(self.connector,))
+        self.scheduler: Final = Scheduler(config, kv, roles)
         nastiness = Nastiness(reverse_rows, late_metadata)
-        self.device: Final = SimulatedDevice(memory, nastiness, num_draft_tokens, self.connector.fetch)
+        self.device: Final = SimulatedDevice(memory, nastiness, num_draft_tokens, self.connector.fetch, self._sight)
         self._load_timeout: Final = load_timeout
         self._handles: Final[dict[str, Handle]] = {}  # by id, the latest of each
         self._flights: Final[deque[_Flight]] = deque()
@@ -240,7 +248,7 @@ class Simulation:
         params = request.spec.params
         namespace, script = handle.facts.namespace, handle.facts.script
         grammar = handle.facts.grammar
-        context = [Slot(token, at, namespace) for at, token in enumerate(request.spec.prompt)]
+        tokens = list(request.spec.prompt)
         outputs: list[int] = []
         limit = min(params.max_tokens or self.scheduler.config.max_model_len, self._room(request))
         while len(outputs) < limit:
@@ -248,12 +256,12 @@ class Simulation:
             token = (
                 script[len(outputs)]
                 if len(outputs) < len(script)
-                else next_token(context, draw, _allowed(grammar, outputs))
+                else next_token(self._sight.of(tokens, namespace), draw, _allowed(grammar, outputs))
             )
             outputs.append(token)
             if token in request.stop_ids or _allowed(grammar, outputs) == []:
                 break
-            context.append(Slot(token, len(context), namespace))
+            tokens.append(token)
         return outputs
 
     @property
@@ -359,7 +367,6 @@ def _namespace(salt: str | None, adapter: str | None) -> bytes:
 _LATER_ARGUMENTS: Final = {
     "encoder_budget": None,
     "encoder_cache_size": None,
-    "sliding_window": None,
 }
 _LATER_SUBMIT: Final = {"media": ()}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from baseboard.kv.group import PoolShape
 from baseboard.kv.manager import KVCacheManager
 from baseboard.kv.prefix import PrefixIndex
 from baseboard.testing.replay.trace import TraceRequest
@@ -26,7 +27,7 @@ def count_prefix_hits(trace: Sequence[TraceRequest], num_blocks: int) -> PrefixC
     One hash id is one token and one block here, so a hit is counted in blocks; the last token of every prompt is one
     of its own, so that all ids of a prompt may hit (a request always computes its last token).
     """
-    kv = KVCacheManager(num_blocks + 1, 1, 0, PrefixIndex())
+    kv = KVCacheManager(PoolShape(num_blocks + 1, 1), 0, PrefixIndex())
     asked = hits = 0
     for request in trace:
         owner = str(request.number)
@@ -40,7 +41,7 @@ def count_prefix_hits(trace: Sequence[TraceRequest], num_blocks: int) -> PrefixC
         extension = kv.extend(owner, hit.num_tokens, len(tokens) - hit.num_tokens)
         assert extension is not None, "one request at a time always has room"
         # The token of its own is not published: nobody could ever hit it, it would only push others out.
-        kv.publish(owner, tokens, len(request.shared))
+        kv.settle(owner, tokens, len(request.shared))
         kv.close(owner)
         asked += len(request.shared)
         hits += hit.num_tokens

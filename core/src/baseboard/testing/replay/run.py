@@ -9,6 +9,7 @@ from typing import Final
 from baseboard.contract.errors import RequestRejected
 from baseboard.contract.plan import StepPlan, StepResult
 from baseboard.contract.sampling import SamplingParams
+from baseboard.kv.group import PoolShape
 from baseboard.request.request import Request, RequestSpec
 from baseboard.scheduler.config import SchedulerConfig
 from baseboard.scheduler.policy import Policy, make_kv, make_roles
@@ -92,7 +93,7 @@ class _Replay:
             max_model_len=cluster.max_model_len,
             pool_tokens=cluster.num_blocks * cluster.block_size,
         )
-        kv = make_kv(cluster.num_blocks, cluster.block_size, cluster.num_host_blocks, cluster.prefix_caching)
+        kv = make_kv(PoolShape(cluster.num_blocks, cluster.block_size), cluster.num_host_blocks, cluster.prefix_caching)
         self._scheduler = Scheduler(config, kv, make_roles(cluster.policy, config, cluster.costs))
         self._costs = cluster.costs
         self._trace = trace
