@@ -20,7 +20,7 @@ def make(num_blocks: int = 8, host: int = 4) -> KVCacheManager:
 
 def computed(kv: KVCacheManager, owner: str, num_tokens: int, tokens: list[int] = TOKENS) -> None:
     """A sequence with this many tokens computed and published."""
-    kv.open(owner, tokens[:num_tokens])
+    kv.open(owner)
     assert kv.extend(owner, 0, num_tokens) is not None
     kv.settle(owner, tokens, num_tokens)
 
@@ -32,7 +32,7 @@ def test_blocks_are_counted_up(num_tokens: int, blocks: int) -> None:
 
 def test_room_is_made_block_by_block() -> None:
     kv = make()
-    kv.open("x", TOKENS[:6])
+    kv.open("x")
     assert kv.extend("x", 0, 3) == Extension((TableUpdate("x", 0, (1,)),), (), 4)
     assert kv.extend("x", 3, 1) == Extension((), (), 4)
     assert kv.extend("x", 4, 5) == Extension((TableUpdate("x", 1, (2, 3)),), (), 12)
@@ -42,7 +42,7 @@ def test_room_is_made_block_by_block() -> None:
 
 def test_where_there_is_no_room_nothing_changes() -> None:
     kv = make(2)
-    kv.open("x", TOKENS[:6])
+    kv.open("x")
     assert kv.extend("x", 0, 12) is None
     assert (list(kv.held("x")), kv.pool.num_free) == ([], 2)
     assert kv.extend("x", 0, 8) is not None
@@ -54,7 +54,7 @@ def test_where_there_is_no_room_nothing_changes() -> None:
 def test_a_hit_is_whole_published_blocks_short_of_the_last_token(num_tokens: int, hit: int) -> None:
     kv = make()
     computed(kv, "first", 11)
-    kv.open("second", TOKENS[:num_tokens])
+    kv.open("second")
     match = kv.match("second", TOKENS[:num_tokens])
     assert match == PrefixHit(((1, 2)[: hit // 4],), hit)
     assert kv.pool.refs(1) == 1, "nothing is held before it is admitted"
@@ -63,7 +63,7 @@ def test_a_hit_is_whole_published_blocks_short_of_the_last_token(num_tokens: int
 def test_a_hit_is_held_once_admitted_and_extended_behind() -> None:
     kv = make()
     computed(kv, "first", 11)
-    kv.open("second", TOKENS[:11])
+    kv.open("second")
     kv.admit("second", kv.match("second", TOKENS[:11]))
     assert [kv.pool.refs(block) for block in (1, 2, 3)] == [2, 2, 1]
     assert kv.extend("second", 8, 3) == Extension((TableUpdate("second", 2, (4,)),), (), 12)
@@ -81,9 +81,9 @@ def test_a_hit_that_lies_free_counts_once(held_by_others: int, spoken_for: int, 
     kv = make(5)
     computed(kv, "first", 8)
     kv.close("first")
-    kv.open("other", [])
+    kv.open("other")
     assert kv.extend("other", 0, 4 * held_by_others) is not None
-    kv.open("second", TOKENS[:20])
+    kv.open("second")
     hit = kv.match("second", TOKENS[:20])
     assert hit.num_tokens == 8
     assert kv.fits(hit, 20, spoken_for) is fits
@@ -92,7 +92,7 @@ def test_a_hit_that_lies_free_counts_once(held_by_others: int, spoken_for: int, 
 def test_a_hit_that_others_hold_takes_nothing_from_the_free() -> None:
     kv = make(5)
     computed(kv, "first", 8)
-    kv.open("second", TOKENS[:20])
+    kv.open("second")
     assert kv.fits(kv.match("second", TOKENS[:20]), 20, 0)
     assert not kv.fits(kv.match("second", TOKENS[:20]), 21, 0)
     assert not kv.fits(kv.no_match(), 13, 0)
@@ -104,7 +104,7 @@ def test_a_prompt_that_does_not_fit_changes_nothing() -> None:
     computed(kv, "X", 12)
     kv.close("X")
     free = kv.pool.free_list
-    kv.open("R0", TOKENS[:28])
+    kv.open("R0")
     assert not kv.fits(kv.match("R0", TOKENS[:28]), 28, 0)
     assert kv.pool.free_list == free
     assert kv.fits(kv.match("R0", TOKENS[:24]), 24, 0)
@@ -112,7 +112,7 @@ def test_a_prompt_that_does_not_fit_changes_nothing() -> None:
 
 def test_full_blocks_are_published_once_and_the_next_time_is_told() -> None:
     kv = make()
-    kv.open("x", TOKENS[:3])
+    kv.open("x")
     kv.extend("x", 0, 12)
     assert kv.settle("x", TOKENS, 3) == 4
     assert kv.index.num_entries == 0
@@ -125,7 +125,7 @@ def test_full_blocks_are_published_once_and_the_next_time_is_told() -> None:
 
 def test_an_index_that_is_off_is_asked_once() -> None:
     kv = KVCacheManager(PoolShape(8, 4), 0, NoPrefixIndex())
-    kv.open("x", TOKENS[:3])
+    kv.open("x")
     kv.extend("x", 0, 12)
     assert kv.settle("x", TOKENS, 3) == 4
     assert kv.settle("x", TOKENS, 4) == sys.maxsize
@@ -170,7 +170,7 @@ def test_a_fork_shares_only_the_blocks_of_the_tokens_it_is_told() -> None:
 def test_an_inherited_block_that_is_published_is_forgotten_before_it_is_written() -> None:
     """Forked at 6 tokens; the parent's writes of tokens 6 and 7 were under way then, and it published them."""
     kv = make()
-    kv.open("parent", TOKENS[:6])
+    kv.open("parent")
     kv.extend("parent", 0, 8)
     kv.fork("parent", "child", 6)
     kv.settle("parent", TOKENS, 8)
@@ -180,14 +180,14 @@ def test_an_inherited_block_that_is_published_is_forgotten_before_it_is_written(
     assert kv.index.num_entries == 1
     kv.settle("child", [*TOKENS[:7], 99], 8)
     assert kv.index.num_entries == 2
-    kv.open("reader", TOKENS[:9])
+    kv.open("reader")
     assert kv.match("reader", TOKENS[:9]).num_tokens == 4
     kv.check()
 
 
 def test_swapping_out_and_in_moves_every_block_once() -> None:
     kv = KVCacheManager(PoolShape(4, 4), 4, NoPrefixIndex())
-    kv.open("x", TOKENS[:10])
+    kv.open("x")
     kv.extend("x", 0, 10)
     out = kv.swap_out("x")
     assert out == (BlockPair(1, 0), BlockPair(2, 1), BlockPair(3, 2))
@@ -211,10 +211,10 @@ def test_swapping_out_needs_room_for_all() -> None:
 @pytest.mark.parametrize(("num_tokens", "fits"), [(12, True), (13, False)])
 def test_swapping_in_needs_room_for_the_next_token_too(num_tokens: int, fits: bool) -> None:
     kv = KVCacheManager(PoolShape(4, 4), 4, NoPrefixIndex())
-    kv.open("x", TOKENS[:12])
+    kv.open("x")
     kv.extend("x", 0, 12)
     kv.swap_out("x")
-    kv.open("other", [])
+    kv.open("other")
     kv.extend("other", 0, 4)
     assert (kv.swap_in("x", num_tokens) is not None) is fits
     assert kv.host.num_free == (4 if fits else 1)

@@ -175,7 +175,7 @@ def test_prompts_that_want_their_logprobs_hit_nothing_until_they_have_output() -
 
 def running(kv: KVCacheManager, num_computed: int) -> Request:
     request = make_request(num_prompt=num_computed)
-    kv.open("x", request.tokens)
+    kv.open("x")
     kv.extend("x", 0, num_computed)
     request.on(Event.ADMIT)
     request.computed, request.resident, request.promised = num_computed, True, 1

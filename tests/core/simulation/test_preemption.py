@@ -145,13 +145,13 @@ def test_cached_copies_of_a_swapped_request_are_reused_and_counted_once() -> Non
     """Scenario 51, third: 10 free of which 8 are its own; for 161 tokens 3 others are needed and 2 are there."""
     kv = KVCacheManager(PoolShape(12, 16), 12, PrefixIndex())
     tokens = text(161)
-    kv.open("r0", tokens)
+    kv.open("r0")
     assert kv.extend("r0", 0, 160) is not None
     kv.settle("r0", tokens, 160)
     own = list(kv.held("r0"))
     assert len(kv.swap_out("r0") or ()) == 10
     for holder, count in (("evicts two", 4), ("holds two", 2)):
-        kv.open(holder, [])
+        kv.open(holder)
         assert kv.extend(holder, 0, 16 * count) is not None
         if count == 4:
             kv.close(holder)

@@ -57,12 +57,12 @@ def test_a_hit_needs_only_what_is_in_sight() -> None:
 def test_a_hole_before_the_window_is_fine(missing: int, hit: int) -> None:
     """Scenario 56: token 36 sees tokens 27 to 35, which are in blocks 6, 7 and 8."""
     kv = KVCacheManager(PoolShape(32, 4), 0, PrefixIndex(), (LayerGroup(10),))
-    kv.open("x", text(40))
+    kv.open("x")
     assert kv.extend("x", 0, 40) is not None
     (table,) = kv.tables("x")
     kv.settle("x", text(40), 40)
     kv.index.forget(table[missing])
-    kv.open("y", text(40))
+    kv.open("y")
     found = kv.match("y", text(40))
     assert found.num_tokens == hit
     first = max(hit - 10 + 1, 0) // 4

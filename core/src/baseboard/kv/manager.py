@@ -78,10 +78,9 @@ class KVCacheManager:
 
     # --- a sequence's life ------------------------------------------------------------------------------------
 
-    def open(self, owner: str, tokens: Sequence[int], namespace: bytes = b"") -> None:
-        """Know a sequence; hashes the full blocks of ``tokens``, holds nothing yet."""
+    def open(self, owner: str, namespace: bytes = b"") -> None:
+        """Know a sequence; it holds nothing yet."""
         keys = KeyChain(namespace, self.block_size)
-        keys.extend(tokens, self.index.full_blocks(len(tokens), self.block_size))
         self._sequences[owner] = SequenceBlocks(keys, tuple([BlockTable() for _ in self.groups]))
 
     def covers(self, owner: str, num_tokens: int) -> bool:
@@ -169,12 +168,16 @@ class KVCacheManager:
 
     def extend(self, owner: str, computed: int, count: int) -> Extension | None:
         """Make room for tokens ``computed .. computed + count - 1``; None, and no change, where there is none."""
-        tables = self._sequences[owner].tables
+        tables, pool = self._sequences[owner].tables, self.pool
         first, end = computed // self.block_size, self.blocks_for(computed + count)
         needed = 0
         for table in tables:
-            needed += max(end - len(table.blocks), 0) + self._shares(table, first)
-        if needed > self.pool.num_free:
+            have = len(table.blocks)
+            if end > have:
+                needed += end - have
+            if first < have and pool.refs(table.blocks[first]) > 1:
+                needed += 1
+        if needed > pool.num_free:
             return None
         updates: list[TableUpdate] = []
         copies: list[BlockPair] = []
@@ -183,13 +186,11 @@ class KVCacheManager:
                 updates.append(TableUpdate(owner, table.told, (NULL_BLOCK,) * (table.slid - table.told), group))
                 table.told = table.slid
             begin = len(table.blocks)
-            if self._shares(table, first):
+            if first < begin and not self._may_write(table.blocks[first]):
                 begin = first
                 copies.append(self._unshare(owner, table, first))
-            elif first < begin and self.index.holds(table.blocks[first]):
-                # A holder that ran ahead filled and published it before it left: this one goes on with other tokens.
-                self.index.forget(table.blocks[first])
-            table.blocks.extend(self.pool.allocate(max(end - len(table.blocks), 0)))
+            if end > len(table.blocks):
+                table.blocks += pool.allocate(end - len(table.blocks))
             if begin < len(table.blocks):
                 updates.append(TableUpdate(owner, begin, tuple(table.blocks[begin:]), group))
         return Extension(tuple(updates), tuple(copies), len(tables[0].blocks) * self.block_size)
@@ -284,9 +285,14 @@ class KVCacheManager:
         most = self.groups[group].most_blocks(num_tokens, self.block_size, self._underway)
         return min(most, self.blocks_for(num_tokens) - table.slid)
 
-    def _shares(self, table: BlockTable, at: int) -> bool:
-        """Whether entry ``at`` exists and has other holders."""
-        return at < len(table.blocks) and self.pool.refs(table.blocks[at]) > 1
+    def _may_write(self, block: int) -> bool:
+        """Whether a block has no other holder; it is no longer in the index then."""
+        if self.pool.refs(block) > 1:
+            return False
+        if self.index.holds(block):
+            # A holder that ran ahead filled and published it before it left: this one goes on with other tokens.
+            self.index.forget(block)
+        return True
 
     def _unshare(self, owner: str, table: BlockTable, at: int) -> BlockPair:
         old = table.blocks[at]

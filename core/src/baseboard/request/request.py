@@ -53,6 +53,7 @@ class Request:
         "drafts",
         "epoch",
         "error",
+        "id",
         "max_total",
         "num_cached",
         "num_preemptions",
@@ -72,6 +73,7 @@ class Request:
 
     def __init__(self, spec: RequestSpec, rank: RankKey, tokens: Sequence[int] = ()) -> None:
         self.spec: Final = spec
+        self.id: Final = spec.id
         self.rank: Final = rank
         self.tokens: Final[list[int]] = list(tokens or spec.prompt)
         self.num_prompt: Final = len(spec.prompt)
@@ -102,10 +104,6 @@ class Request:
         self.num_preemptions = 0
         self.stop_reason: int | None = None  #: the stop id that ended it
         self.error: str | None = None
-
-    @property
-    def id(self) -> str:
-        return self.spec.id
 
     @property
     def status(self) -> Status:

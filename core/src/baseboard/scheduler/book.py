@@ -86,7 +86,7 @@ class Book:
         request.width = spec.params.n
         self._reserved.update(ids[1:])
         self._requests[spec.id] = request
-        self.kv.open(spec.id, request.tokens, spec.namespace)
+        self.kv.open(spec.id, spec.namespace)
         self.waiting.add(request)
         self.stats.num_requests += 1
         return request
@@ -188,7 +188,7 @@ class Book:
             parent.capacity = min(parent.capacity, parent.computed)
             child.on(Event.ADMIT)
         else:
-            self.kv.open(spec.id, child.tokens, spec.namespace)
+            self.kv.open(spec.id, spec.namespace)
         self._queue_of[child.status].add(child)
         self.stats.num_requests += 1
         return child

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from baseboard.contract.plan import BlockPair, KVOp, KVOpKind, Load, RowState, StepPlan, TableUpdate
 from baseboard.request.request import Request
 
@@ -47,11 +49,38 @@ class Draft:
 
     def add_row(self, request: Request, start: int, count: int, samples: int) -> None:
         self.requests.append(request)
-        self.ids.append(request.spec.id)
+        self.ids.append(request.id)
         self.starts.append(start)
         self.counts.append(count)
         self.samples.append(samples)
         self.budget -= count
+
+    def add_decodes(self, running: Sequence[Request], begin: int) -> int:
+        """Rows for the requests from ``begin`` on, up to the first that needs more than a look at itself.
+
+        That is, all but those that lack exactly their next token and have room for it. Returns how many rows were
+        added. Nearly every request of nearly every step goes through here.
+        """
+        add_request, add_start, add_id = self.requests.append, self.starts.append, self.ids.append
+        end = min(len(running), begin + self.budget)
+        at = begin
+        while at < end:
+            request = running[at]
+            start = request.computed
+            known = len(request.tokens) + request.promised
+            if known - start != 1 or known > request.capacity or known >= request.max_total or request.drafts:
+                break
+            request.computed = known
+            request.promised += 1
+            add_request(request)
+            add_start(start)
+            add_id(request.id)
+            at += 1
+        count = at - begin
+        self.counts.extend([1] * count)
+        self.samples.extend([1] * count)
+        self.budget -= count
+        return count
 
     def move(self, kind: KVOpKind, pairs: tuple[BlockPair, ...]) -> None:
         """Append block moves; they join the last batch where order within it cannot matter."""

@@ -70,19 +70,13 @@ class Planner:
 
     def serve_running(self, turn: _Turn) -> None:
         draft = turn.draft
-        running = self._book.running
+        running = self._book.running.items
         at = 0
         while at < len(running) and draft.budget > 0:
-            request = running[at]
-            start = request.computed
-            known = len(request.tokens) + request.promised
-            if known - start == 1 and known <= request.capacity and known < request.max_total and not request.drafts:
-                request.computed = known
-                request.promised += 1
-                draft.add_row(request, start, 1, 1)
-            else:
-                self._serve(request, draft)
-            at += 1
+            at += draft.add_decodes(running, at)
+            if at < len(running) and draft.budget > 0:
+                self._serve(running[at], draft)
+                at += 1
 
     def _serve(self, request: Request, draft: Draft) -> None:
         """Give a running request its share. The worst of all may lose its own blocks instead."""
@@ -94,7 +88,7 @@ class Planner:
             if count > needed:
                 count = needed  # guesses are not worth anybody's blocks
                 continue
-            victim = self._book.running[-1]
+            victim = self._book.running.items[-1]
             self._evict(victim, draft)
             if victim is request:
                 return
@@ -245,7 +239,7 @@ class Planner:
             if extension is None:
                 if not draft.ids and not self._book.running:
                     # Nobody runs who could free blocks: those who only hold some have to let go, the last first.
-                    self._book.give_up_blocks(self._book.loaded[-1])
+                    self._book.give_up_blocks(self._book.loaded.items[-1])
                 return
             self._book.move(request, Event.ADMIT)
             self._give(request, count, extension, draft)

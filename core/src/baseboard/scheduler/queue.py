@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -24,8 +24,10 @@ class RankedQueue:
     def __iter__(self) -> Iterator[Request]:
         return iter(self._items)
 
-    def __getitem__(self, at: int) -> Request:
-        return self._items[at]
+    @property
+    def items(self) -> Sequence[Request]:
+        """The list itself, best rank first: it changes under whoever walks it."""
+        return self._items
 
     def add(self, request: Request) -> None:
         items = self._items

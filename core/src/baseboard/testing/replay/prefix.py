@@ -35,7 +35,7 @@ def count_prefix_hits(trace: Sequence[TraceRequest], num_blocks: int) -> PrefixC
         if len(tokens) > num_blocks + 1:
             asked += len(request.shared)
             continue
-        kv.open(owner, tokens)
+        kv.open(owner)
         hit = kv.match(owner, tokens)
         kv.admit(owner, hit)
         extension = kv.extend(owner, hit.num_tokens, len(tokens) - hit.num_tokens)
