@@ -23,7 +23,7 @@ def test_a_queue_is_sorted_by_rank_whatever_the_order_of_adding() -> None:
     for each in (c, a, d, b):
         queue.add(each)
     assert list(queue) == [a, b, c, d]
-    assert (len(queue), queue.items[0], queue[-1]) == (4, a, d)
+    assert (len(queue), queue.items[0], queue.items[-1]) == (4, a, d)
     queue.remove(b)
     queue.remove(d)
     assert list(queue) == [a, c]

@@ -37,6 +37,15 @@ def test_a_row_with_another_number_of_tokens_is_refused() -> None:
         bench.scheduler.commit(StepResult(0, ((1,),)))
 
 
+@pytest.mark.parametrize("sampled", [(), (1, 2)])
+def test_a_plain_row_brings_exactly_one_token(sampled: tuple[int, ...]) -> None:
+    bench = Bench()
+    bench.add("x", range(4))
+    bench.scheduler.schedule()
+    with pytest.raises(ContractError, match=rf"'x' was to get 1 tokens and got {len(sampled)}"):
+        bench.scheduler.commit(StepResult(0, (sampled,)))
+
+
 def test_the_outcome_says_who_gained_what_from_which_row() -> None:
     bench = Bench()
     x, y = bench.add("x", range(4), max_tokens=1), bench.add("y", range(4), n=2, temperature=1.0)

@@ -82,13 +82,16 @@ class Committer:
 
     def _take_in(self, flight: InFlight, row: int, result: StepResult, outcome: Outcome) -> None:
         """One row, whatever it is."""
-        request = flight.requests[row]
+        request, sampled = flight.requests[row], result.sampled[row]
         if row in result.failed:
             self._fail(request, flight.epochs[row], result.failed[row], outcome)
         elif row in result.lost:
             self._lose(request, flight.epochs[row], result.lost[row])
-        elif self._landed(flight, row, result.sampled[row]) and flight.plan.samples[row]:
-            self._append(request, row, result.sampled[row], outcome)
+        elif request.id not in flight.plan.drafts and len(sampled) != flight.plan.samples[row]:
+            wanted = flight.plan.samples[row]
+            raise ContractError(f"request {request.id!r} was to get {wanted} tokens and got {len(sampled)}")
+        elif self._landed(flight, row, sampled) and flight.plan.samples[row]:
+            self._append(request, row, sampled, outcome)
             if row in result.drafts:
                 self._propose(request, result.drafts[row])
 
@@ -150,8 +153,6 @@ class Committer:
 
     def _append(self, request: Request, row: int, sampled: tuple[int, ...], outcome: Outcome) -> None:
         if request.width > 1:
-            if len(sampled) != request.width:
-                raise ContractError(f"request {request.id!r} was to get {request.width} tokens and got {len(sampled)}")
             self._fork(request, row, sampled, outcome)
             sampled = sampled[:1]
         for token in sampled:
