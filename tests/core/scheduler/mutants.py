@@ -114,7 +114,7 @@ MUTANTS = (
     Mutant("a child writes into the block it shares", BOOK, "child.capacity = computed", "child.capacity = parent.capacity + self.kv.block_size"),
     Mutant("samples to come take no place", BOOK, "sum(request.width - 1 for request in self.running if request.width > 1)", "0"),
     Mutant("an aborted request is moved out all the same", BOOK, "self._moving.pop(request, None)\n        request.on(event)", "request.on(event)", found_by=ENDINGS),
-    Mutant("a reset wipes what is on its way to the host", BOOK, "if block not in moving)", "if True)"),
+    Mutant("a reset wipes what is on its way to the host", BOOK, "if block not in moving)\n\n    def moving", "if True)\n\n    def moving"),
     Mutant("blocks of an ended request stay taken", BOOK, "self.kv.close(request.id)", "pass"),
     Mutant("a stale result counts", COMMIT, "good = request.awaits(flight.epochs[row], end)", "good = not request.finished", True),
     Mutant("a failed step's moves are believed", COMMIT, "for request in (*flight.requests, *flight.swapped_out):\n            self._book.distrust(request)", "pass"),

@@ -154,3 +154,13 @@ def test_requests_that_hold_blocks_and_cannot_go_on_let_go_rather_than_wait_for_
     sim.run()
     assert as_alone(sim, *handles)
     assert sim.free_blocks == 16
+
+
+def test_a_request_that_was_let_down_does_not_ask_again() -> None:
+    """What is offered is lost each time it is sent: the request computes all of it, after one try."""
+    sim = Simulation(16, 4)
+    sim.connector.offer(text(12), 8, latency=2, lost_blocks=(0,))
+    h = sim.submit(text(12), max_tokens=3)
+    sim.run(max_steps=12)
+    assert as_alone(sim, h)
+    assert h.num_cached_tokens == 8, "of the try that failed"

@@ -54,6 +54,7 @@ class Request:
         "epoch",
         "error",
         "id",
+        "let_down",
         "max_total",
         "num_cached",
         "num_preemptions",
@@ -100,6 +101,8 @@ class Request:
         self.verifying = 0
         #: what the next token may be, where the text is constrained
         self.constraint: TokenConstraint | None = None
+        #: what was sent to it from outside got lost: it computes all its tokens itself
+        self.let_down = False
         self.num_cached = 0  #: prompt tokens found in the prefix cache at first admission
         self.num_preemptions = 0
         self.stop_reason: int | None = None  #: the stop id that ended it

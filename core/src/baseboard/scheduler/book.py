@@ -236,9 +236,12 @@ class Book:
 
     def reset_prefix_cache(self) -> None:
         """Forget every cached prefix, and have the next plan wipe what nobody holds."""
-        # What is yet to be moved to the host belongs to a live request.
-        moving = {pair.source for pairs in self._moving.values() for pair in pairs}
+        moving = self.moving_out()
         self._to_wipe.extend(block for block in self.kv.reset_index() if block not in moving)
+
+    def moving_out(self) -> frozenset[int]:
+        """Free blocks whose content a live request still needs: the next plan moves it to the host."""
+        return frozenset(pair.source for pairs in self._moving.values() for pair in pairs)
 
     def wipe_again(self, blocks: Iterable[int]) -> None:
         """The plan that was to wipe these came to nothing; what has found a new use meanwhile is left alone."""

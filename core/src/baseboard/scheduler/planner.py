@@ -212,7 +212,7 @@ class Planner:
 
     def _find_outside(self, request: Request, hit: PrefixHit) -> tuple[PrefixSource | None, Found]:
         """The first source that has more than the local cache."""
-        for source in self._sources:
+        for source in () if request.let_down else self._sources:
             found = source.find(request, hit.num_tokens)
             if found is not None and found.num_tokens > 0:
                 return source, found

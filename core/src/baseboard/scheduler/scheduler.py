@@ -74,6 +74,11 @@ class Scheduler:
         """Steps planned and not committed."""
         return len(self._flights)
 
+    @property
+    def moving_out(self) -> frozenset[int]:
+        """Device blocks that are free, but whose content the next plan moves to the host first."""
+        return self._book.moving_out()
+
     def add(self, spec: RequestSpec) -> Request:
         """Queue a request. Raises ``RequestRejected`` for one that can never run, or whose id is in use."""
         self.config.check_prompt(len(spec.prompt), spec.params.n)
@@ -121,6 +126,7 @@ class Scheduler:
             if request.computed:
                 self._book.move(request, Event.REMOTE_KV_LANDED)
             else:
+                request.let_down = True  # or it would be promised the same again, for ever
                 self._book.give_up_blocks(request)
 
     def sent(self, request: Request) -> None:

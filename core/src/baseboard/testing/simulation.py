@@ -347,8 +347,9 @@ class Simulation:
     def _poison_free_blocks(self) -> None:
         """Blocks that nobody holds and the index does not know hold nothing that anybody may read."""
         if not self._flights:
-            kv = self.scheduler.kv
-            self.device.memory.poison(block for block in kv.pool.free_list if not kv.index.holds(block))
+            kv, moving = self.scheduler.kv, self.scheduler.moving_out
+            free = (block for block in kv.pool.free_list if block not in moving)
+            self.device.memory.poison(block for block in free if not kv.index.holds(block))
 
 
 def _allowed(grammar: Grammar | None, outputs: Sequence[int]) -> list[int] | None:
