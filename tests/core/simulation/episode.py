@@ -148,6 +148,7 @@ def draw_settings(rng: Random) -> dict[str, Any]:
         "reverse_rows": rng.randint(0, 1) == 1,
         "copy_latency": rng.choice((0, 1, 4)),
         "layer_windows": windows,
+        "context_ranks": rng.choice((1, 1, 1, 3)),
         "late_metadata": rng.randint(0, 1) == 1,
     }
 

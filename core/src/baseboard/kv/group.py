@@ -52,12 +52,18 @@ class PoolShape:
     """``ValueError`` for a pool that holds nothing."""
 
     num_blocks: int  #: usable ones: the null block comes on top
-    block_size: int  #: tokens
+    block_size: int  #: tokens that a rank holds of each block
+    num_ranks: int = 1  #: ranks over which each sequence is spread (context parallelism); all have the same blocks
 
     def __post_init__(self) -> None:
-        for name in ("num_blocks", "block_size"):
+        for name in ("num_blocks", "block_size", "num_ranks"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+
+    @property
+    def block_tokens(self) -> int:
+        """Tokens that one block id stands for, on all ranks together."""
+        return self.block_size * self.num_ranks
 
 
 def windowed_chunk(groups: Sequence[LayerGroup], pool: PoolShape, budget: int, num_steps: int) -> int:
@@ -68,7 +74,7 @@ def windowed_chunk(groups: Sequence[LayerGroup], pool: PoolShape, budget: int, n
 
     def taken(chunk: int) -> int:
         windowed = (group for group in groups if group.window is not None)
-        return sum(group.most_blocks(sys.maxsize, pool.block_size, chunk * num_steps) for group in windowed)
+        return sum(group.most_blocks(sys.maxsize, pool.block_tokens, chunk * num_steps) for group in windowed)
 
     chunk = budget
     while chunk > 1 and taken(chunk) > pool.num_blocks // 2:
@@ -80,7 +86,7 @@ def longest_sequence(groups: Sequence[LayerGroup], pool: PoolShape, underway: in
     """Tokens of the longest sequence for which the whole pool suffices."""
 
     def suffices(blocks: int) -> bool:
-        tokens, size = blocks * pool.block_size, pool.block_size
+        tokens, size = blocks * pool.block_tokens, pool.block_tokens
         return sum(group.most_blocks(tokens, size, underway) for group in groups) <= pool.num_blocks
 
     if all(group.window is not None for group in groups) and suffices(sys.maxsize):
@@ -89,7 +95,7 @@ def longest_sequence(groups: Sequence[LayerGroup], pool: PoolShape, underway: in
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if suffices(middle) else (low, middle - 1)
-    return low * pool.block_size
+    return low * pool.block_tokens
 
 
 def group_key(key: bytes, group: int) -> bytes:

@@ -57,7 +57,7 @@ class KVCacheManager:
         underway: int = sys.maxsize,
     ) -> None:
         self.shape: Final = shape
-        self.block_size: Final = shape.block_size
+        self.block_size: Final = shape.block_tokens  # what a block is to whoever counts tokens
         self.pool: Final = BlockPool(shape.num_blocks, index)
         self.host: Final = host_pool(num_host_blocks)
         self.index: Final = index

@@ -63,7 +63,7 @@ class SimulatedMemory:
         self.wait_for(needed)
         slots: list[Slot] = []
         for block in needed:
-            slots.extend(self._device[block])
+            slots.extend(self.device_block(block))
         start = first - skipped * self.block_size
         slots.extend([POISON] * (start + end - first - len(slots)))
         return slots[start : start + end - first]

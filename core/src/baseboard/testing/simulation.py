@@ -28,6 +28,7 @@ from baseboard.testing.grammar import CallableGrammar, Grammar
 from baseboard.testing.handle import Handle, SimulationStats
 from baseboard.testing.memory import SimulatedMemory
 from baseboard.testing.model import Draw, namespace_number, next_token
+from baseboard.testing.ranks import RankedMemory
 from baseboard.testing.sight import Sight
 
 
@@ -76,6 +77,7 @@ class Simulation:
         late_metadata: bool = False,
         sliding_window: int | None = None,
         layer_windows: Sequence[int | None] | None = None,
+        context_ranks: int = 1,
         **later: Any,
     ) -> None:
         _refuse_later("Simulation", later, _LATER_ARGUMENTS)
@@ -86,7 +88,7 @@ class Simulation:
         self._throttled = False
         self.seed: Final = seed
         self._sight: Final = Sight(tuple(layer_windows or (sliding_window,)))
-        pool = PoolShape(num_blocks, block_size)
+        pool = PoolShape(num_blocks, block_size, context_ranks)
         layers = Layers.seeing(self._sight.windows, pool, max_num_batched_tokens, pipeline_depth + 1)
         kv = make_kv(pool, num_host_blocks, prefix_caching, layers)
         config = SchedulerConfig(
@@ -99,7 +101,8 @@ class Simulation:
             max_num_scheduled_tokens=max_num_scheduled_tokens,
         )
         names = Policy(policy, preemption, long_prefill_token_threshold, delay_factor, max_loras)
-        memory = SimulatedMemory(num_blocks, num_host_blocks, block_size, copy_latency)
+        ranks = [SimulatedMemory(num_blocks, num_host_blocks, block_size, copy_latency) for _ in range(context_ranks)]
+        memory = ranks[0] if context_ranks == 1 else RankedMemory(ranks)
         self.connector: Final = SimulatedConnector(memory, self._namespace_number_of)
         roles = _with_stops(make_roles(names, config, self._costs), repetition)
         roles = replace(roles, limits=roles.limits + layers.limits, sources=(self.connector,))
