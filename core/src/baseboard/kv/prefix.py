@@ -76,7 +76,7 @@ class PrefixIndex:
 
     def __init__(self) -> None:
         self._block_of: Final[dict[bytes, int]] = {}
-        self._key_of: Final[dict[int, bytes]] = {}
+        self._key_of: Final[list[bytes | None]] = []  # by block; as long as the largest that was ever published
 
     @property
     def num_entries(self) -> int:
@@ -101,20 +101,27 @@ class PrefixIndex:
     def publish(self, key: bytes, block: int) -> None:
         if key not in self._block_of:
             self._block_of[key] = block
+            if block >= len(self._key_of):
+                self._key_of.extend([None] * (block + 1 - len(self._key_of)))
             self._key_of[block] = key
 
     def holds(self, block: int) -> bool:
-        return block in self._key_of
+        return block < len(self._key_of) and self._key_of[block] is not None
 
     def forget(self, block: int) -> None:
-        del self._block_of[self._key_of.pop(block)]
+        key = self._key_of[block]
+        if key is None:
+            raise KeyError(block)
+        self._key_of[block] = None
+        del self._block_of[key]
 
     def clear(self) -> None:
         self._block_of.clear()
         self._key_of.clear()
 
     def check(self) -> None:
-        assert {block: key for key, block in self._block_of.items()} == self._key_of, "the index contradicts itself"
+        back = {key: block for block, key in enumerate(self._key_of) if key is not None}
+        assert back == self._block_of, "the index contradicts itself"
 
 
 class NoPrefixIndex:
