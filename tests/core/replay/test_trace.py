@@ -57,6 +57,10 @@ def test_gzip_is_seen_by_its_content(tmp_path: Path) -> None:
             "row 2, column hash_ids: 1 ids do not cover 600 tokens",
         ),
         (
+            '{"timestamp": 0, "input_length": 6, "output_length": 3, "hash_ids": [-1]}',
+            "row 2, column hash_ids: ids are 0 to 2147483647",
+        ),
+        (
             '{"timestamp": 0, "input_length": 6, "output_length": 3, "hash_ids": ["a"]}',
             "row 2, column hash_ids: a list of whole numbers",
         ),

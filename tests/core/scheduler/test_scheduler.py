@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from baseboard.contract.errors import ContractError, RequestRejected
@@ -44,6 +46,15 @@ def test_a_plain_row_brings_exactly_one_token(sampled: tuple[int, ...]) -> None:
     bench.scheduler.schedule()
     with pytest.raises(ContractError, match=rf"'x' was to get 1 tokens and got {len(sampled)}"):
         bench.scheduler.commit(StepResult(0, (sampled,)))
+
+
+@pytest.mark.parametrize("prompt", [[1, 2**31], [1, "2"], [1, 2.0]])
+def test_what_is_no_token_id_is_refused(prompt: list[Any]) -> None:
+    bench = Bench()
+    with pytest.raises(RequestRejected, match="the prompt holds what is no token id"):
+        bench.add("x", prompt)
+    assert bench.scheduler.num_unfinished == 0
+    bench.add("x", [1, 2])
 
 
 def test_the_outcome_says_who_gained_what_from_which_row() -> None:

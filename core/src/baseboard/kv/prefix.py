@@ -15,7 +15,7 @@ _KEY_BYTES: Final = 16
 class KeyChain:
     """Keys of one sequence's full blocks, computed as they fill.
 
-    ``key[i] = blake2b(key[i - 1] + token ids of block i as little-endian int64)``, 128 bits, where ``key[-1]`` is the
+    ``key[i] = blake2b(key[i - 1] + token ids of block i as little-endian int32)``, 128 bits, where ``key[-1]`` is the
     hash of the namespace: so a key stands for everything from the beginning of the text, and never for the same
     text of somebody else. Equal in every process.
     """
@@ -31,8 +31,8 @@ class KeyChain:
         """Compute the keys of blocks up to ``num_blocks``; ``tokens`` is the whole sequence."""
         size = self._tokens_per_block
         done = len(self.keys)
-        raw = array("q", tokens[done * size : num_blocks * size]).tobytes()
-        step = size * 8
+        raw = array("i", tokens[done * size : num_blocks * size]).tobytes()
+        step = size * 4
         last = self._last
         for at in range(0, len(raw), step):
             last = blake2b(last + raw[at : at + step], digest_size=_KEY_BYTES).digest()

@@ -82,7 +82,10 @@ class Book:
         for taken in ids:
             if self.in_use(taken):
                 raise RequestRejected(f"request id {taken!r} is in use: choose another, or wait until it has finished")
-        request = Request(spec, self._rank.key(spec))
+        try:
+            request = Request(spec, self._rank.key(spec))
+        except (OverflowError, TypeError) as error:
+            raise RequestRejected(f"the prompt holds what is no token id: {error}") from error
         request.width = spec.params.n
         self._reserved.update(ids[1:])
         self._requests[spec.id] = request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -140,7 +141,7 @@ class Committer:
         end -= len(drafts) - right
         if end >= request.settle_at:
             # Published under the tokens that were accepted, before any of them may end the request.
-            tokens = [*request.tokens, *sampled]
+            tokens = request.tokens + array("i", sampled)
             request.settle_at = self._book.kv.settle(request.id, tokens, end)
 
     def _propose(self, request: Request, drafts: tuple[int, ...]) -> None:

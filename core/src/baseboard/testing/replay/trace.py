@@ -25,8 +25,7 @@ from baseboard.contract.errors import BaseboardError
 #: Tokens that one Mooncake hash id stands for.
 MOONCAKE_BLOCK: Final = 512
 _AZURE_COLUMNS: Final = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
-#: Token ids of prompts that share nothing begin here, beyond all hash ids.
-_UNSHARED: Final = 1 << 40
+_LARGEST_ID: Final = 2**31 - 1  #: hash ids are token ids here, and those have four bytes
 
 
 class TraceError(BaseboardError):
@@ -46,7 +45,7 @@ class TraceRequest:
     def prompt(self) -> tuple[int, ...]:
         """Stand-in token ids: equal beginnings exactly where the trace says so."""
         if not self.shared:
-            return tuple(repeat(_UNSHARED + self.number, self.num_prompt))
+            return tuple(repeat(-1 - self.number, self.num_prompt))  # no hash id is negative
         ids = chain.from_iterable(repeat(each, MOONCAKE_BLOCK) for each in self.shared)
         return tuple(ids)[: self.num_prompt]
 
@@ -145,6 +144,8 @@ def _checked(number: int, row: Any, names: Sequence[str]) -> TraceRequest | Trac
     ids: Any = fields.get("hash_ids", ())
     if not isinstance(ids, list | tuple) or not all(isinstance(each, int) for each in cast("list[Any]", ids)):
         return TraceError(f"row {number + 1}, column hash_ids: a list of whole numbers is needed")
+    if not all(0 <= each <= _LARGEST_ID for each in cast("list[int]", ids)):
+        return TraceError(f"row {number + 1}, column hash_ids: ids are 0 to {_LARGEST_ID}; number them anew")
     num_prompt = int(fields[names[1]])
     if ids and len(cast("list[int]", ids)) * MOONCAKE_BLOCK < num_prompt:
         return TraceError(
