@@ -30,6 +30,9 @@ DRAFT, PREEMPTION, INFLIGHT = (
 )
 SCHEDULER, REQUEST, LIMITS = "baseboard.scheduler.scheduler", "baseboard.request.request", "baseboard.scheduler.limits"
 ORDERS = "baseboard.scheduler.orders"
+ENCODER, SPLITTING = "baseboard.scheduler.encoder", "baseboard.scheduler.splitting"
+KV_TABLE = "baseboard.kv.table"
+KV_ENCODER, KV_MEDIA, MEDIA = "baseboard.kv.encoder", "baseboard.kv.media", "baseboard.contract.media"
 
 
 #: Who finds a mutant that the episodes meet too rarely, or cannot tell from the real thing: a test file.
@@ -39,6 +42,8 @@ ENDINGS, FAILURES = "core/simulation/test_endings.py", "core/simulation/test_fai
 PIPELINE, PREEMPTION_TESTS = "core/simulation/test_pipeline.py", "core/simulation/test_preemption.py"
 KV, KV_POOL = "core/kv/test_manager.py", "core/kv/test_pool.py"
 WINDOWS = "core/simulation/test_windows.py"
+ENCODER_TESTS, MEDIA_PREFIX = "core/simulation/test_encoder.py", "core/simulation/test_media_prefix.py"
+ENCODER_SOURCE, CROSS = "core/simulation/test_encoder_source.py", "core/simulation/test_encoder_decoder.py"
 SCHEDULING, ROLES = "core/scheduler/test_scheduler.py", "core/scheduler/test_roles.py"
 
 
@@ -83,7 +88,7 @@ MUTANTS = (
     Mutant("swap-in moves the wrong host blocks", MANAGER, "moved = table.host_blocks[len(blocks) :]", "moved = table.host_blocks[: len(table.host_blocks) - len(blocks)]"),
     Mutant("host blocks are not given back on swap-in", MANAGER, "self.host.release(table.host_blocks, owner)\n            table.host_blocks.clear()", "table.host_blocks.clear()", True),
     Mutant("a fork shares one block too few", MANAGER, "end = self.blocks_for(computed)\n        shared", "end = computed // self.block_size\n        shared", True),
-    Mutant("a fork takes no references", MANAGER, "for table in shared:\n            for block in table.held:", "for table in shared:\n            for block in ():"),
+    Mutant("a fork takes no references", MANAGER, "for table in self._sequences[child].holding:\n            for block in table.held:", "for table in self._sequences[child].holding:\n            for block in ():"),
     Mutant("what is released still counts as published", TABLE, "self.num_published = 0\n        self.outdated", "self.outdated", found_by=KV),
     Mutant("nothing behind a hit is published", MANAGER, "sequence.num_published = hit.num_tokens // self.block_size", "sequence.num_published = 10**9", found_by=CACHE),
     # --- layer groups -----------------------------------------------------------------------------------------------
@@ -142,6 +147,42 @@ MUTANTS = (
     Mutant("rejected drafts count as computed", COMMIT, "request.computed -= len(drafts) - right", "pass"),
     Mutant("rejected drafts are published", COMMIT, "end -= len(drafts) - right", "pass"),
     Mutant("drafts go beyond the last token", REQUEST, "len(self.drafts), self.max_total - 1)", "len(self.drafts), self.max_total)"),
+    # --- encoder inputs -----------------------------------------------------------------------------------------------
+    Mutant("an input is let in though the cache has no room", ENCODER, "closed or units > room or compute > budget", "closed or compute > budget", True),
+    Mutant("an input is let in though the budget is spent", ENCODER, "closed or units > room or compute > budget", "closed or units > room"),
+    Mutant("the budget is not counted down", ENCODER, "self._budget -= span.cost", "pass"),
+    Mutant("what was to be made is made again for the next", ENCODER, "cached = content in self.cache", "cached = False", found_by=ENCODER_TESTS),
+    Mutant("an input is kept after its last position", ENCODER, "self._used_up_to(use.request, use.end)", "pass", found_by=ENCODER_TESTS),
+    Mutant("an input is let go before its last position", ENCODER, "if media[at].end <= end]", "if media[at].offset <= end]", found_by=ENCODER_TESTS),
+    Mutant("whoever had no row keeps its inputs", ENCODER, "if holding.step != self._number]", "if False]", found_by=ENCODER_TESTS),
+    Mutant("a request that lost its row keeps its inputs", BOOK, "resource.give_back(request)", "pass"),
+    Mutant("small inputs pass a big one", ENCODER, "closed = self._first_refused not in {None, request}", "closed = False", found_by=ENCODER_TESTS),
+    Mutant("the executor is not told what to drop", ENCODER, "draft.encoder_drops.append(dropped)", "pass"),
+    Mutant("a reset is not told to the executor", ENCODER, "self._dropped.append(content)", "pass"),
+    Mutant("encodings of a failed step are believed", ENCODER, "return self._undo(step, made, later)", "return []"),
+    Mutant("later plans that read what is not there are believed", ENCODER, "untrusted = [each.requests[row] for each in later for row in _rows_that_read(each, set(made))]", "untrusted: list[Request] = []", True),
+    Mutant("a short cut leads past an input", ENCODER, "request.capacity = 0  # no short cut past an input", "pass", found_by=ENCODER_TESTS),
+    Mutant("what is there may be given up for what is not", ENCODER, "for at in sorted(new, key=lambda at: media[at].content_id not in self.cache):", "for at in new:", found_by=ENCODER_TESTS),
+    Mutant("an encoding in use counts as idle", KV_ENCODER, "elif not entry.refs:\n            del self._idle[content]", "elif not entry.refs:\n            pass"),
+    Mutant("the most recently used encoding goes first", KV_ENCODER, "content = next(iter(self._idle))", "content = next(reversed(self._idle))", found_by="core/kv/test_encoder_cache.py"),
+    Mutant("an input that is not to be split is split", SPLITTING, "return max(start, media[at].offset)", "return possible", found_by=ENCODER_TESTS),
+    Mutant("a chunk is rounded down to nothing", LIMITS, "return aligned - start if aligned > start else want", "return aligned - start"),
+    Mutant("a hit ends in an input that cannot be had", BOOK, "if begin < hit.num_tokens:", "if False:", found_by=ENCODER_TESTS),
+    Mutant("nobody passes who waits for an encoding", PLANNER, "return any(resource.awaits(request) for resource in self._roles.resources)", "return False", found_by=ENCODER_SOURCE),
+    Mutant("a key leaves out what the placeholders stand for", KV_MEDIA, "key = span.content_key", 'key = b""', True),
+    Mutant("a key leaves out where the input lies", KV_MEDIA, "(span.offset - first, span.length, len(key))", "(0, span.length, len(key))", found_by="core/kv/test_media_keys.py"),
+    Mutant("a content id is cut to 64 bits", MEDIA, "self.content_id.to_bytes(_ID_BYTES,", "(self.content_id % 2**64).to_bytes(_ID_BYTES,", found_by=MEDIA_PREFIX),
+    Mutant("results planned ahead of a loss count", BOOK, "request.disown()  # what was planned ahead builds on what is lost", "pass", found_by=ENCODER_SOURCE),
+    Mutant("a swapped request keeps what a loss has spoilt", COMMIT, "self._book.lose_tokens(request, num_good)\n        else:\n            self._book.distrust(request)", "self._book.lose_tokens(request, num_good)", found_by=ENCODER_SOURCE),
+    # --- encoder-decoder ----------------------------------------------------------------------------------------------
+    Mutant("cross blocks given back count as written", KV_TABLE, "BlockTable.clear(self)\n        self.written = False", "BlockTable.clear(self)", True),
+    Mutant("a source is encoded whenever its row enters", MANAGER, "cross.written = True", "pass", found_by=CROSS),
+    Mutant("admission forgets the source", PLANNER, "+ self._kv.apart(request.id)", ""),
+    Mutant("swap-in forgets the source", MANAGER, "wanted += sequence.cross.num_blocks", "pass", found_by=CROSS),
+    Mutant("a fork takes no references to the source", MANAGER, "for table in self._sequences[child].holding:", "for table in shared:"),
+    Mutant("a fork has its shared source encoded again", KV_TABLE, "num_blocks=self.num_blocks, written=self.written", "num_blocks=self.num_blocks", found_by=CROSS),
+    Mutant("a key leaves out the source", REQUEST, "if not self.source:", "if True:"),
+    Mutant("the source is not swapped", MANAGER, "tables = self._sequences[owner].holding\n        if sum", "tables = self._sequences[owner].tables\n        if sum"),
     # --- policies: tokens stay right, so only a test that knows the policy can tell --------------------------------------
     Mutant("cached blocks are taken most recently used first", POOL, "popitem(last=False)", "popitem(last=True)", found_by=KV_POOL),
     Mutant("heads are evicted before tails", POOL, "for block in reversed(held):", "for block in held:", found_by=KV_POOL),

@@ -11,12 +11,16 @@ from random import Random
 from typing import Any
 
 from baseboard.contract.errors import RequestRejected
+from baseboard.contract.media import ContentId
 from baseboard.request.status import Status
 from baseboard.testing import Handle, Simulation
+from baseboard.testing.encoder import MediaItem
 
 #: Text that prompts begin with, so that they share prefixes.
 STEMS = ([5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20], [5, 6, 7, 8, 1, 1, 1, 1, 1, 1], [3] * 14, [])
 LONGEST_PROMPT = 24
+#: Inputs by content id, and what they cost the encoder.
+INPUTS: dict[ContentId, int] = {"a": 1, 2**127: 3, 2**127 + 2**64: 4, b"d": 6}
 
 
 @dataclass
@@ -38,6 +42,7 @@ class Episode:
         rng = self.rng
         prompt = rng.choice(STEMS)[: rng.randint(0, 16)] + [rng.randint(0, 3) for _ in range(rng.randint(1, 6))]
         seed = rng.choice((None, 1, 2))
+        media = self._draw_media(prompt) if rng.randint(0, 2) == 0 else []
         try:
             handle = self.sim.submit(
                 prompt,
@@ -48,6 +53,8 @@ class Episode:
                 salt=rng.choice((None, None, "a")),
                 adapter=rng.choice((None, None, None, "x", "y")),
                 stop_token_ids=range(rng.choice((0, 0, 0, 8))),
+                media=media,
+                source=[rng.randint(0, 3) for _ in range(rng.choice((0, 0, 0, 0, 2, 9)))],
             )
         except RequestRejected:
             self.met["refused"] += 1
@@ -57,6 +64,22 @@ class Episode:
             if rng.randint(0, 3) == 0:
                 self.sim.script(sample, [rng.randint(0, 96) for _ in range(rng.randint(1, 6))])
             self.sim.accept_drafts(sample, [rng.randint(0, 3) for _ in range(rng.randint(0, 4))])
+
+    def _draw_media(self, prompt: list[int]) -> list[MediaItem]:
+        """Inputs that lie one behind the other, on placeholders of the prompt or on what would be text elsewhere."""
+        media: list[MediaItem] = []
+        at = self.rng.randint(0, 3)
+        while at < len(prompt) and len(media) < 3:
+            content = self.rng.choice(list(INPUTS))
+            length = min(self.rng.randint(1, 6), len(prompt) - at)
+            media.append((at, length, content, INPUTS[content]))
+            at += length + self.rng.randint(0, 3)
+        return media
+
+    def offer_encoding(self) -> None:
+        """One of the inputs has been encoded elsewhere."""
+        content, latency = self.rng.choice(list(INPUTS)), self.rng.choice((0, 1, 4))
+        self.sim.encoder_source.offer(content, latency, lost=self.rng.randint(0, 2) == 0)
 
     def abort(self) -> None:
         first = self.rng.choice(self.handles)
@@ -88,6 +111,8 @@ class Episode:
     def step(self) -> None:
         plan = self.sim.step()
         self.met["step"] += 1
+        self.met["encoding"] += bool(plan.encodes)
+        self.met["encoding dropped"] += bool(plan.encoder_drops)
         self.met["copy"] += bool(plan.copies)
         self.met["draft"] += bool(plan.drafts)
         self.met["swap in"] += bool(plan.swaps_in)
@@ -107,6 +132,10 @@ class Episode:
         assert sim.stats.tracked_requests == 0
         assert sim.free_blocks == sim.scheduler.kv.pool.num_blocks
         assert sim.free_host_blocks == sim.scheduler.kv.host.num_blocks
+        assert sim.encoder.cache.units_held == 0
+        self.met["encoding found"] += sim.encoder.stats.num_hits > 0
+        self.met["encoding loaded"] += sim.encoder.stats.num_loaded > 0
+        self.met["encoding lost"] += sim.encoder.stats.num_lost > 0
         self.met["hit"] += sim.stats.prefix_hits > 0
         self.met["eviction"] += sim.stats.evictions > 0
         self.met["preemption"] += sim.stats.num_preemptions > 0
@@ -118,7 +147,8 @@ class Episode:
         assert handle.tokens == solo[: len(handle.tokens)], f"{handle!r} is not what it is alone"
         if handle.finish_reason in {"abort", "error"}:
             return
-        config = self.sim.scheduler.config
+        config = self.sim.scheduler.config_beside(len(handle.request.spec.source))
+        self.met["source"] += bool(handle.request.spec.source)
         room = min(config.max_model_len, config.pool_tokens + 1) - handle.request.num_prompt
         assert len(handle.tokens) == min(len(solo), room)
         stopped = len(solo) <= room and solo[-1] in handle.request.stop_ids
@@ -144,6 +174,9 @@ def draw_settings(rng: Random) -> dict[str, Any]:
         "long_prefill_token_threshold": rng.choice((0, 0, 1, 5)),
         "num_draft_tokens": rng.choice((0, 0, 0, 3)),
         "max_loras": rng.choice((None, 1)),
+        "encoder_budget": rng.choice((None, 9, 4)),
+        "encoder_cache_size": rng.choice((None, 9, 6)),
+        **rng.choice(({}, {}, {"split_inputs": False}, {"chunk_alignment": 4})),
         "pipeline_depth": rng.randint(0, 3),
         "reverse_rows": rng.randint(0, 1) == 1,
         "copy_latency": rng.choice((0, 1, 4)),
@@ -154,7 +187,9 @@ def draw_settings(rng: Random) -> dict[str, Any]:
 
 
 #: How often each action is taken; the simple ones first, which Hypothesis shrinks to.
-ACTIONS = ("step",) * 16 + ("submit",) * 7 + ("preempt",) * 3 + ("fork",) * 3 + ("abort", "reset", "fail")
+ACTIONS = (
+    ("step",) * 16 + ("submit",) * 7 + ("preempt",) * 3 + ("fork",) * 3 + ("abort", "reset", "fail", "offer_encoding")
+)
 
 
 def play(rng: Random, num_actions: int) -> Episode:

@@ -38,5 +38,6 @@ def test_seeded_episodes_equal_solo_and_meet_everything() -> None:
     expected = {
         "abort", "error", "length", "stop", "refused", "failed step", "fork", "fork that shares", "copy", "hit",
         "draft", "eviction", "preemption", "swap out", "swap in", "stale result",
+        "encoding", "encoding dropped", "encoding found", "encoding loaded", "encoding lost",
     }  # fmt: skip
     assert {name for name in expected if met[name] >= 5} == expected

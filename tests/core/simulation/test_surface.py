@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from baseboard.contract.errors import RequestRejected, Unsupported
 from baseboard.request.status import Status
 from baseboard.testing import Simulation
 from core.simulation.texts import as_alone, text
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("encoder_budget", 10),
-        ("encoder_cache_size", 10),
-    ],
-)
-def test_arguments_of_features_that_are_not_there_are_refused_by_name(name: str, value: Any) -> None:
-    with pytest.raises(Unsupported, match=rf"Simulation\({name}={value!r}\)"):
-        Simulation(**{name: value})
 
 
 def test_arguments_that_ask_for_nothing_are_accepted() -> None:
@@ -37,14 +23,6 @@ def test_arguments_that_ask_for_nothing_are_accepted() -> None:
     h = sim.submit(text(4), adapter=None, media=(), grammar=None)
     sim.run()
     assert as_alone(sim, h)
-
-
-@pytest.mark.parametrize(("name", "value"), [("media", [(0, 1, b"", 1)])])
-def test_wishes_of_requests_that_are_not_there_are_refused_by_name(name: str, value: Any) -> None:
-    sim = Simulation()
-    with pytest.raises(Unsupported, match=rf"submit\({name}="):
-        sim.submit(text(4), **{name: value})
-    assert sim.stats.tracked_requests == 0
 
 
 def test_misspelt_arguments_are_refused() -> None:

@@ -26,8 +26,10 @@ class Watch:
         plan = self._step(sim)
         sim.check()
         check_plan(plan, sim)
+        check_encoder(plan, sim)
         came = stats.num_finished + stats.num_generated_tokens > before
         busy = plan.ids or plan.swaps_out or came or not sim.scheduler.num_unfinished or sim.scheduler.num_parked
+        busy = busy or sim.encoder_source.is_awaited
         self._idle_steps[sim] = 0 if busy else self._idle_steps.get(sim, 0) + 1
         assert self._idle_steps[sim] < 2, "two steps in a row did nothing, with work to do"
         return plan
@@ -55,6 +57,18 @@ def check_plan(plan: StepPlan, sim: Simulation) -> None:
     if not sim.scheduler.kv.windowed:
         entries = [block for state in plan.entered for table in state.tables for block in table]
         assert 0 not in entries, "the null block is in a table"
+
+
+def check_encoder(plan: StepPlan, sim: Simulation) -> None:
+    """Nothing is made twice, or beyond the budget; what is kept has room; whoever makes something needs it now."""
+    limits, made = sim.encoder.limits, [*plan.encodes, *plan.encoder_loads]
+    assert sum(each.span.cost for each in plan.encodes) <= limits.units_per_step
+    assert len({each.span.content_id for each in made}) == len(made)
+    rows = {name: (start, start + count) for name, start, count in zip(plan.ids, plan.starts, plan.counts, strict=True)}
+    for each in made:
+        start, end = rows[each.id]
+        assert each.span.offset < end, f"{each} is made too early: the row covers {start} to {end - 1}"
+        assert start < each.span.end, f"{each} is made for nothing: the row covers {start} to {end - 1}"
 
 
 def check_writes(plan: StepPlan, scheduler: Scheduler) -> None:

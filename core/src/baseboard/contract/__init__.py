@@ -22,6 +22,7 @@ from baseboard.contract.hookspecs import (
     hookimpl,
     hookspec,
 )
+from baseboard.contract.media import ContentId, EncoderInput, MediaSpan
 from baseboard.contract.plan import (
     BlockPair,
     Executor,
@@ -55,10 +56,12 @@ __all__ = [
     "BaseboardError",
     "BlockPair",
     "Capabilities",
+    "ContentId",
     "ContractError",
     "DType",
     "DeviceInfo",
     "DiscoveryHooks",
+    "EncoderInput",
     "Executor",
     "Feature",
     "KVCache",
@@ -67,6 +70,7 @@ __all__ = [
     "KVOp",
     "KVOpKind",
     "Load",
+    "MediaSpan",
     "MemoryShortage",
     "MemorySnapshot",
     "ModelLoadError",

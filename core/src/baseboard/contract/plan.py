@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from baseboard.contract.media import ContentId, EncoderInput, MediaSpan
 from baseboard.contract.sampling import SamplingParams
 
 
@@ -42,6 +43,10 @@ class RowState:
     params: SamplingParams
     sample_index: int  #: which of ``params.n`` samples
     tables: tuple[tuple[int, ...], ...]  #: block table of each layer group; entries nobody reads any more are 0
+    media: tuple[MediaSpan, ...] = ()  #: prompt positions that hold what an encoder made, in order
+    cross: tuple[int, ...] = ()  #: block table of cross-attention, as long as it ever is
+    num_source_tokens: int = 0  #: what cross-attention sees through it
+    source: tuple[int, ...] = ()  #: to be encoded into ``cross`` before the row computes; empty: that holds it already
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +72,9 @@ class Load:
 class StepPlan:
     """One step, in columns: entry ``i`` of each column belongs to row ``i``.
 
-    An executor applies, in this order: ``retired``, ``entered``, ``updates``, ``zeroes``, ``kv_ops`` (one after the
-    other), ``loads``, then computes. Rows it already holds it continues from its own state: it appends what it sampled.
+    An executor applies, in this order: ``retired``, ``entered``, ``updates``, ``encoder_drops``, ``zeroes``, ``kv_ops``
+    (one after the other), ``loads``, ``encoder_loads``, ``encodes``, the sources of ``entered``, then computes. Rows it
+    already holds it continues from its own state: it appends what it sampled. Of a step that fails no encoding is kept.
     """
 
     step: int  #: counts plans from 0
@@ -86,6 +92,9 @@ class StepPlan:
     #: by row id, where its text is constrained: the tokens allowed at each position that is sampled, drafts first
     zeroes: tuple[int, ...] = ()  #: device blocks to wipe: what they held must not be read by anybody
     kv_ops: tuple[KVOp, ...] = ()
+    encoder_drops: tuple[ContentId, ...] = ()  #: encodings that no row needs any more; dropped even if the step fails
+    encoder_loads: tuple[EncoderInput, ...] = ()  #: to be fetched from outside, and kept until dropped
+    encodes: tuple[EncoderInput, ...] = ()  #: to be run through the encoder before the rows, and kept until dropped
 
     @property
     def num_tokens(self) -> int:
@@ -149,6 +158,8 @@ class StepResult:
     logprobs: Mapping[int, RowLogprobs] = field(default_factory=dict[int, RowLogprobs])  #: by row, where asked for
     lost: Mapping[int, int] = field(default_factory=dict[int, int])
     #: by row whose load failed in part: its leading tokens whose keys and values are good. It sampled nothing
+    encoder_lost: tuple[ContentId, ...] = ()
+    #: of ``encoder_loads``: what turned out to be missing. Rows that needed it are in ``lost``
     drafts: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     #: by row: guesses at what follows the sampled tokens, to be verified in the next step
     failed: Mapping[int, str] = field(default_factory=dict[int, str])  #: rows that came to nothing, and why

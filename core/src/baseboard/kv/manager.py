@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from baseboard.contract.plan import BlockPair, TableUpdate
@@ -19,8 +19,8 @@ from baseboard.kv.group import (
 )
 from baseboard.kv.host import host_pool
 from baseboard.kv.pool import NULL_BLOCK, BlockPool
-from baseboard.kv.prefix import KeyChain, PrefixCache
-from baseboard.kv.table import BlockTable, SequenceBlocks
+from baseboard.kv.prefix import ExtraKeys, KeyChain, PrefixCache
+from baseboard.kv.table import BlockTable, CrossTable, SequenceBlocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,11 @@ class KVCacheManager:
 
     # --- a sequence's life ------------------------------------------------------------------------------------
 
-    def open(self, owner: str, namespace: bytes = b"") -> None:
-        """Know a sequence; it holds nothing yet."""
-        keys = KeyChain(namespace, self.block_size)
-        self._sequences[owner] = SequenceBlocks(keys, tuple([BlockTable() for _ in self.groups]))
+    def open(self, owner: str, namespace: bytes = b"", extra: ExtraKeys | None = None, num_source: int = 0) -> None:
+        """Know a sequence, which attends to ``num_source`` encoded tokens beside its own; it holds nothing yet."""
+        keys = KeyChain(namespace, self.block_size, extra)
+        cross = CrossTable(num_blocks=self.blocks_for(num_source)) if num_source else None
+        self._sequences[owner] = SequenceBlocks(keys, tuple([BlockTable() for _ in self.groups]), cross)
 
     def covers(self, owner: str, num_tokens: int) -> bool:
         """Whether all blocks are held that a token at position ``num_tokens`` sees."""
@@ -93,17 +94,18 @@ class KVCacheManager:
         source = self._sequences[parent]
         end = self.blocks_for(computed)
         shared = [BlockTable(table.blocks[:end], table.slid, table.slid) for table in source.tables]
-        for table in shared:
+        cross = None if source.cross is None else source.cross.share()
+        self._sequences[child] = SequenceBlocks(
+            source.keys.copy(), tuple(shared), cross, source.num_published, source.outdated
+        )
+        for table in self._sequences[child].holding:
             for block in table.held:
                 self.pool.acquire(block)
-        self._sequences[child] = SequenceBlocks(
-            source.keys.copy(), tuple(shared), source.num_published, source.outdated
-        )
 
     def release(self, owner: str) -> None:
         """Give all blocks back, device and host; the sequence stays known and may start over."""
         sequence = self._sequences[owner]
-        for table in sequence.tables:
+        for table in sequence.holding:
             self.pool.release(table.held, owner)
             self.host.release(table.host_blocks, owner)
         sequence.clear()
@@ -124,11 +126,34 @@ class KVCacheManager:
 
     def held(self, owner: str) -> list[int]:
         """All device blocks of a sequence."""
-        return [block for table in self._sequences[owner].tables for block in table.held]
+        return [block for table in self._sequences[owner].holding for block in table.held]
 
     def tables(self, owner: str) -> tuple[tuple[int, ...], ...]:
         """Each group's table; entries out of the window's sight are null."""
         return tuple([tuple(table.blocks) for table in self._sequences[owner].tables])
+
+    def cross(self, owner: str) -> tuple[int, ...]:
+        """The table through which a sequence reads what its source was encoded to; nothing where it has none."""
+        cross = self._sequences[owner].cross
+        return () if cross is None else tuple(cross.blocks)
+
+    def begin_cross(self, owner: str) -> bool:
+        """Whether the plan that asks has to have the cross blocks written: the first since they were taken has."""
+        cross = self._sequences[owner].cross
+        if cross is None or cross.written:
+            return False
+        cross.written = True
+        return True
+
+    def apart(self, owner: str) -> int:
+        """Blocks that a sequence needs apart from those for its tokens, and does not hold yet."""
+        cross = self._sequences[owner].cross
+        return 0 if cross is None else cross.num_blocks - len(cross.blocks)
+
+    def longest_beside(self, num_source: int) -> int:
+        """Tokens of the longest sequence that fits beside what its own source is encoded to; 0: none."""
+        left = self.pool.num_blocks - self.blocks_for(num_source)
+        return longest_sequence(self.groups, replace(self.shape, num_blocks=left), self._underway) if left > 0 else 0
 
     def room(self, owner: str) -> int:
         """Tokens that the tables hold."""
@@ -165,6 +190,8 @@ class KVCacheManager:
             for block in table.held:
                 self.pool.acquire(block)
         sequence.num_published = hit.num_tokens // self.block_size
+        if sequence.cross is not None:
+            sequence.cross.blocks.extend(self.pool.allocate(sequence.cross.num_blocks))
 
     def extend(self, owner: str, computed: int, count: int) -> Extension | None:
         """Make room for tokens ``computed .. computed + count - 1``; None, and no change, where there is none."""
@@ -210,7 +237,7 @@ class KVCacheManager:
 
     def swap_out(self, owner: str) -> tuple[BlockPair, ...] | None:
         """Move a sequence to the host pool: (device, host) pairs; None, and no change, where there is no room."""
-        tables = self._sequences[owner].tables
+        tables = self._sequences[owner].holding
         if sum(len(table.held) for table in tables) > self.host.num_free:
             return None
         pairs: list[BlockPair] = []
@@ -231,12 +258,14 @@ class KVCacheManager:
         hits = [sequence.cached(self.index, group) for group in range(len(self.groups))]
         cached = [block for blocks in hits for block in blocks]
         wanted = sum(max(self.blocks_for(num_tokens) - table.slid, len(table.host_blocks)) for table in sequence.tables)
+        if sequence.cross is not None:
+            wanted += sequence.cross.num_blocks
         if wanted - len(cached) > self.pool.num_free - self._idle(cached):
             return None
         for block in cached:
             self.pool.acquire(block)
         pairs: list[BlockPair] = []
-        for table, blocks in zip(sequence.tables, hits, strict=True):
+        for table, blocks in zip(sequence.holding, [*hits, []], strict=False):  # the last for a table beside the groups
             moved = table.host_blocks[len(blocks) :]
             fresh = self.pool.allocate(len(moved))
             table.blocks.extend(blocks + fresh)
@@ -265,14 +294,14 @@ class KVCacheManager:
 
     def check(self) -> None:
         """Raise ``AssertionError`` on any broken invariant."""
-        tables = [table for sequence in self._sequences.values() for table in sequence.tables]
+        tables = [table for sequence in self._sequences.values() for table in sequence.holding]
         self.pool.check(block for table in tables for block in table.held)
         self.host.check(block for table in tables for block in table.host_blocks)
         self.index.check()
         for owner, sequence in self._sequences.items():
             held = self.held(owner)
             assert len(set(held)) == len(held), f"{owner!r} lists a block twice: {self.tables(owner)}"
-            for table in sequence.tables:
+            for table in sequence.holding:
                 table.check()
 
     # --- inside -----------------------------------------------------------------------------------------------

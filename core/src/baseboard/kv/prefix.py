@@ -12,19 +12,28 @@ from baseboard.kv.pool import NULL_BLOCK
 _KEY_BYTES: Final = 16
 
 
+class ExtraKeys(Protocol):
+    """What a block holds beside its tokens."""
+
+    def between(self, first: int, end: int) -> bytes:
+        """Of positions ``first .. end - 1``: nothing, or bytes that differ wherever the content does."""
+        ...
+
+
 class KeyChain:
     """Keys of one sequence's full blocks, computed as they fill.
 
-    ``key[i] = blake2b(key[i - 1] + token ids of block i as little-endian int32)``, 128 bits, where ``key[-1]`` is the
-    hash of the namespace: so a key stands for everything from the beginning of the text, and never for the same
-    text of somebody else. Equal in every process.
+    ``key[i] = blake2b(key[i - 1] + token ids of block i as little-endian int32 + extra keys of block i)``, 128 bits,
+    where ``key[-1]`` is the hash of the namespace: so a key stands for everything from the beginning of the text, and
+    never for the same text of somebody else. Equal in every process.
     """
 
-    __slots__ = ("_last", "_tokens_per_block", "keys")
+    __slots__ = ("_extra", "_last", "_tokens_per_block", "keys")
 
-    def __init__(self, namespace: bytes, tokens_per_block: int) -> None:
+    def __init__(self, namespace: bytes, tokens_per_block: int, extra: ExtraKeys | None = None) -> None:
         self._last = blake2b(namespace, digest_size=_KEY_BYTES).digest()
         self._tokens_per_block = tokens_per_block
+        self._extra = extra
         self.keys: Final[list[bytes]] = []
 
     def extend(self, tokens: Sequence[int], num_blocks: int) -> None:
@@ -33,14 +42,25 @@ class KeyChain:
         done = len(self.keys)
         raw = array("i", tokens[done * size : num_blocks * size]).tobytes()
         step = size * 4
+        if self._extra is not None:
+            self._extend_with_extra(raw, step, self._extra)
+            return
         last = self._last
         for at in range(0, len(raw), step):
             last = blake2b(last + raw[at : at + step], digest_size=_KEY_BYTES).digest()
             self.keys.append(last)
         self._last = last
 
+    def _extend_with_extra(self, raw: bytes, step: int, extra: ExtraKeys) -> None:
+        size = self._tokens_per_block
+        for begin in range(0, len(raw), step):
+            first = len(self.keys) * size
+            block = raw[begin : begin + step] + extra.between(first, first + size)
+            self._last = blake2b(self._last + block, digest_size=_KEY_BYTES).digest()
+            self.keys.append(self._last)
+
     def copy(self) -> KeyChain:
-        twin = KeyChain(b"", self._tokens_per_block)
+        twin = KeyChain(b"", self._tokens_per_block, self._extra)
         twin._last = self._last
         twin.keys.extend(self.keys)
         return twin

@@ -42,13 +42,38 @@ class BlockTable:
 
 
 @dataclass(slots=True)
+class CrossTable(BlockTable):
+    """Keys and values of an encoder's output: ``num_blocks`` blocks, all taken at once, written once, never more."""
+
+    num_blocks: int = 0
+    written: bool = False  #: whether a plan has had them written
+
+    def share(self) -> CrossTable:
+        """The same blocks for a fork: nobody writes to them any more."""
+        return CrossTable(list(self.blocks), num_blocks=self.num_blocks, written=self.written)
+
+    def clear(self) -> None:
+        BlockTable.clear(self)
+        self.written = False
+
+
+@dataclass(slots=True)
 class SequenceBlocks:
-    """All that is held for one sequence: a table for each layer group. Owner: the KV manager."""
+    """All that is held for one sequence: a table for each layer group, and one for what its source was encoded to.
+
+    Owner: the KV manager.
+    """
 
     keys: KeyChain
     tables: tuple[BlockTable, ...]
+    cross: CrossTable | None = None  #: where decoder layers read an encoder's output; None: they read none
     num_published: int = 0  #: leading blocks that the prefix index has been told of
     outdated: bool = False  #: older than the last reset of the index, which hears of it no more
+
+    @property
+    def holding(self) -> tuple[BlockTable, ...]:
+        """All tables, those of the layer groups first."""
+        return self.tables if self.cross is None else (*self.tables, self.cross)
 
     def publish(self, index: PrefixCache, tokens: Sequence[int], num_blocks: int) -> None:
         """Tell the index of the blocks up to ``num_blocks`` that it was not told of; ``tokens`` fill them."""
@@ -65,7 +90,7 @@ class SequenceBlocks:
         return index.find([group_key(key, group) for key in keys])
 
     def clear(self) -> None:
-        for table in self.tables:
+        for table in self.holding:
             table.clear()
         self.num_published = 0
         self.outdated = False

@@ -5,8 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Final, TypeAlias
 
+from baseboard.contract.media import MediaSpan
 from baseboard.contract.sampling import SamplingParams
 from baseboard.request.constraint import TokenConstraint
 from baseboard.request.status import Event, FinishReason, Status, transition
@@ -30,6 +32,15 @@ class RequestSpec:
     sample_index: int = 0  #: which of ``params.n`` samples
     arrived_at: float = 0.0  #: seconds of the injected clock
     adapter: str | None = None  #: LoRA adapter; None is the base model
+    media: tuple[MediaSpan, ...] = ()  #: inputs for the encoder, in order of their positions, not overlapping
+    source: tuple[int, ...] = ()  #: of an encoder-decoder model: what the encoder reads, whole, before the prompt
+
+    @property
+    def key_namespace(self) -> bytes:
+        """Whose prefix blocks these are: a decoder's keys and values depend on all of the source."""
+        if not self.source:
+            return self.namespace
+        return self.namespace + b"\0source\0" + blake2b(array("q", self.source).tobytes(), digest_size=16).digest()
 
 
 class Request:

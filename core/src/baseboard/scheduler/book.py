@@ -11,11 +11,13 @@ from baseboard.contract.errors import RequestRejected
 from baseboard.contract.plan import BlockPair
 from baseboard.kv.group import PrefixHit
 from baseboard.kv.manager import KVCacheManager
+from baseboard.kv.media import media_keys
 from baseboard.request.request import Request, RequestSpec
 from baseboard.request.status import Event, Status
 from baseboard.scheduler.preemption import Preemption, Recompute
 from baseboard.scheduler.queue import RankedQueue
 from baseboard.scheduler.ranks import Rank
+from baseboard.scheduler.resources import Resource
 from baseboard.scheduler.sources import PrefixSource
 from baseboard.scheduler.stats import SchedulerStats
 
@@ -36,8 +38,15 @@ class MovedOut:
 class Book:
     """Owner of requests and queues; each unfinished request is in exactly one, and it matches its status."""
 
-    def __init__(self, kv: KVCacheManager, rank: Rank, sources: tuple[PrefixSource, ...] = ()) -> None:
+    def __init__(
+        self,
+        kv: KVCacheManager,
+        rank: Rank,
+        sources: tuple[PrefixSource, ...] = (),
+        resources: tuple[Resource, ...] = (),
+    ) -> None:
         self._sources: Final = sources
+        self._resources: Final = resources
         self._sending: Final[dict[Request, str]] = {}  # finished, but their blocks are still read
         self.kv: Final = kv
         self.stats: Final = SchedulerStats()
@@ -89,7 +98,7 @@ class Book:
         request.width = spec.params.n
         self._reserved.update(ids[1:])
         self._requests[spec.id] = request
-        self.kv.open(spec.id, spec.namespace)
+        self.kv.open(spec.id, spec.key_namespace, media_keys(spec.media), len(spec.source))
         self.waiting.add(request)
         self.stats.num_requests += 1
         return request
@@ -104,7 +113,12 @@ class Book:
         """What the prefix cache has of a request; nothing for one whose prompt positions all need logits."""
         if request.spec.params.prompt_logprobs is not None and not request.num_outputs:
             return self.kv.no_match()
-        return self.kv.match(request.id, request.tokens)
+        hit = self.kv.match(request.id, request.tokens)
+        for resource in self._resources:
+            begin = resource.begin(request, hit.num_tokens)
+            if begin < hit.num_tokens:
+                hit = self.kv.match(request.id, request.tokens[: begin + 1])
+        return hit
 
     def admit(self, request: Request, hit: PrefixHit, num_outside: int = 0) -> None:
         """From waiting to running, beginning after the tokens of ``hit`` and ``num_outside`` more to be fetched."""
@@ -131,6 +145,7 @@ class Book:
     def lose_tokens(self, request: Request, num_good: int) -> None:
         """Of a running request only the first ``num_good`` tokens are in the cache: it goes on from there."""
         self._retire(request)
+        request.disown()  # what was planned ahead builds on what is lost
         request.leave_executor()
         request.computed = num_good
         request.capacity = 0
@@ -145,9 +160,12 @@ class Book:
         else:
             self.stats.num_recomputed_tokens += len(request.tokens) - num_cached
 
-    def swap_in(self, request: Request) -> tuple[BlockPair, ...] | None:
-        """From swapped to running: (host, device) pairs; None, and no change, where there is no room."""
-        pairs = self.kv.swap_in(request.id, request.computed + 1)
+    def swap_in(self, request: Request, count: int) -> tuple[BlockPair, ...] | None:
+        """From swapped to running, with room for ``count`` tokens to come: (host, device) pairs.
+
+        None, and no change, where there is no room.
+        """
+        pairs = self.kv.swap_in(request.id, request.computed + count)
         if pairs is not None:
             self.swapped.remove(request)
             request.on(Event.SWAP_IN)
@@ -191,7 +209,7 @@ class Book:
             parent.capacity = min(parent.capacity, parent.computed)
             child.on(Event.ADMIT)
         else:
-            self.kv.open(spec.id, spec.namespace)
+            self.kv.open(spec.id, spec.key_namespace, media_keys(spec.media), len(spec.source))
         self._queue_of[child.status].add(child)
         self.stats.num_requests += 1
         return child
@@ -239,6 +257,8 @@ class Book:
 
     def reset_prefix_cache(self) -> None:
         """Forget every cached prefix, and have the next plan wipe what nobody holds."""
+        for resource in self._resources:
+            resource.reset()
         moving = self.moving_out()
         self._to_wipe.extend(block for block in self.kv.reset_index() if block not in moving)
 
@@ -280,8 +300,12 @@ class Book:
         for queue in (self.waiting, self.parked, self.loaded, self.swapped, self.running):
             ranks = [request.rank for request in queue]
             assert ranks == sorted(set(ranks)), f"ranks out of order or repeated: {ranks}"
+        for resource in self._resources:
+            resource.check_books()
         self.kv.check()
 
     def _retire(self, request: Request) -> None:
+        for resource in self._resources:
+            resource.give_back(request)
         if request.resident:
             self._retired.append(request.id)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -13,6 +14,7 @@ from baseboard.request.request import Request
 from baseboard.request.status import Event
 from baseboard.scheduler.book import Book, sample_id
 from baseboard.scheduler.inflight import InFlight
+from baseboard.scheduler.resources import Resource
 from baseboard.scheduler.stop import StopRule
 
 
@@ -37,12 +39,13 @@ class Outcome:
 class Committer:
     """Appends sampled tokens, publishes blocks that are now full, ends what has reached its end."""
 
-    def __init__(self, book: Book, stops: tuple[StopRule, ...]) -> None:
+    def __init__(self, book: Book, stops: tuple[StopRule, ...], resources: tuple[Resource, ...] = ()) -> None:
         self._book: Final = book
         self._stops: Final = stops
+        self._resources: Final = resources
 
-    def commit(self, flight: InFlight, result: StepResult) -> Outcome:
-        """Raises ``ContractError`` when the result is not one of this plan."""
+    def commit(self, flight: InFlight, result: StepResult, later: Sequence[InFlight] = ()) -> Outcome:
+        """``later`` are the plans made since. Raises ``ContractError`` when the result is not one of this plan."""
         plan = flight.plan
         if result.step != plan.step or len(result.sampled) != len(plan.ids):
             raise ContractError(
@@ -71,7 +74,14 @@ class Committer:
             if token in request.stop_ids or len(tokens) >= request.max_total or stops:
                 self._end_if_due(request, token, outcome)
         self._book.stats.num_generated_tokens += len(outcome.tokens)
+        self._give_back(flight, result, later)
         return outcome
+
+    def _give_back(self, flight: InFlight, result: StepResult, later: Sequence[InFlight]) -> None:
+        """What the rows needed beside tokens and blocks they may need no more."""
+        for resource in self._resources:
+            for request in resource.landed(flight, result, later):
+                self._book.distrust(request)
 
     def _special(self, flight: InFlight, result: StepResult) -> set[int]:
         """Rows that bring more, or less, than one token of a request without drafts or constraint."""
@@ -115,8 +125,10 @@ class Committer:
         """What was to be loaded for a row is missing from token ``num_good`` on, so nothing was computed."""
         if request.epoch == epoch:
             self._book.lose_tokens(request, num_good)
+        else:
+            self._book.distrust(request)
 
-    def fail(self, flight: InFlight, reason: str) -> list[Request]:
+    def fail(self, flight: InFlight, reason: str, later: Sequence[InFlight] = ()) -> list[Request]:
         """A whole step came to nothing: its requests end with an error, nothing of it is published."""
         failed = [r for r, epoch in zip(flight.requests, flight.epochs, strict=True) if r.epoch == epoch]
         for request in failed:
@@ -125,6 +137,9 @@ class Committer:
         # Others may have been moved, by this step or by one planned after it, with what it was to compute.
         for request in (*flight.requests, *flight.swapped_out):
             self._book.distrust(request)
+        for resource in self._resources:
+            for request in resource.failed(flight, later):
+                self._book.distrust(request)
         self._book.wipe_again(flight.plan.zeroes)
         return failed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from baseboard.contract.media import ContentId, EncoderInput
 from baseboard.contract.plan import BlockPair, KVOp, KVOpKind, Load, RowState, StepPlan, TableUpdate
 from baseboard.request.request import Request
 
@@ -16,6 +17,9 @@ class Draft:
         "budget",
         "counts",
         "drafts",
+        "encoder_drops",
+        "encoder_loads",
+        "encodes",
         "entered",
         "ids",
         "loads",
@@ -41,6 +45,9 @@ class Draft:
         self.loads: list[Load] = []
         self.drafts: dict[str, tuple[int, ...]] = {}
         self.masks: dict[str, tuple[frozenset[int], ...]] = {}
+        self.encodes: list[EncoderInput] = []
+        self.encoder_loads: list[EncoderInput] = []
+        self.encoder_drops: list[ContentId] = []
         self.preempted = 0  #: requests evicted for this step
         self.swapped_out: list[Request] = []  #: those whose blocks this plan moves to the host
         #: requests of this step whose prompt goes on in later steps
@@ -109,6 +116,9 @@ class Draft:
             masks=self.masks,
             zeroes=zeroes,
             updates=tuple(self.updates),
+            encodes=tuple(self.encodes),
+            encoder_loads=tuple(self.encoder_loads),
+            encoder_drops=tuple(self.encoder_drops),
             kv_ops=tuple(KVOp(kind, tuple(pairs)) for kind, pairs in self._moves),
         )
 

@@ -39,6 +39,21 @@ class PromptLogprobsRows:
 
 
 @dataclass(frozen=True, slots=True)
+class AlignedChunks:
+    """An unfinished chunk ends at a multiple of ``multiple`` tokens, where that leaves anything of it."""
+
+    multiple: int
+
+    def clip(self, request: Request, want: int, budget: int) -> int:
+        start = request.computed
+        end = start + min(want, budget)
+        if end >= request.target:
+            return want
+        aligned = end - end % self.multiple
+        return aligned - start if aligned > start else want
+
+
+@dataclass(frozen=True, slots=True)
 class WholePrompts:
     """Chunked prefill switched off: all or nothing.
 

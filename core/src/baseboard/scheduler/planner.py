@@ -19,6 +19,7 @@ from baseboard.scheduler.observers import Observer
 from baseboard.scheduler.orders import Continuous, Order
 from baseboard.scheduler.preemption import Preemption
 from baseboard.scheduler.ranks import Rank
+from baseboard.scheduler.resources import Resource
 from baseboard.scheduler.sources import Found, Landing, Place, PrefixSource
 from baseboard.scheduler.stop import StopRule
 
@@ -35,6 +36,7 @@ class Roles:
     observers: tuple[Observer, ...] = ()
     stops: tuple[StopRule, ...] = ()
     sources: tuple[PrefixSource, ...] = ()
+    resources: tuple[Resource, ...] = ()
 
 
 _NOTHING: Final = Found(0, Landing.NOW)
@@ -62,6 +64,8 @@ class Planner:
         turn = _Turn(self, self._book, Draft(budget), inputs)
         for observer in self._roles.observers:
             observer.begin_step(turn)
+        for resource in self._roles.resources:
+            resource.begin_step(turn.draft)
         moved = self._book.take_moved_out()
         turn.draft.move(KVOpKind.SWAP_OUT, moved.pairs)
         turn.draft.swapped_out.extend(moved.requests)
@@ -124,9 +128,11 @@ class Planner:
         draft.move(KVOpKind.COPY, extension.copies)
         if not request.resident:
             request.resident = True
-            draft.entered.append(self._row_state(request))
+            draft.entered.append(self._enter(request))
         else:
             draft.updates.extend(extension.updates)
+        for resource in self._roles.resources:
+            resource.take(request, count, draft)
         draft.add_row(request, start, count, samples)
 
     def _sample(self, request: Request, num_drafts: int, draft: Draft) -> None:
@@ -141,7 +147,7 @@ class Planner:
             allowed = request.constraint.allowed
             draft.masks[request.id] = tuple(frozenset(allowed(guessed[:at])) for at in range(num_drafts + 1))
 
-    def _row_state(self, request: Request) -> RowState:
+    def _enter(self, request: Request) -> RowState:
         spec = request.spec
         return RowState(
             id=spec.id,
@@ -150,6 +156,10 @@ class Planner:
             params=spec.params,
             sample_index=spec.sample_index,
             tables=self._kv.tables(spec.id),
+            media=spec.media,
+            cross=self._kv.cross(spec.id),
+            num_source_tokens=len(spec.source),
+            source=spec.source if self._kv.begin_cross(spec.id) else (),
         )
 
     def serve_swapped(self, turn: _Turn) -> None:
@@ -157,17 +167,21 @@ class Planner:
         for request in list(self._book.swapped):
             if draft.budget <= 0 or self._verdict(request, turn) is not Verdict.ADMIT:
                 return
-            if not self._share(request, draft.budget):
+            count = self._share(request, draft.budget)
+            if count <= 0:
+                if self._awaits(request):
+                    continue
                 return
-            pairs = self._book.swap_in(request)
+            # Room for one token comes with the swap, a longer chunk takes what is there; what is not to be split
+            # comes in when there is room for it.
+            least = 1 if self._share(request, 1) > 0 else count
+            pairs = self._book.swap_in(request, least)
             if pairs is None:
                 return
             draft.move(KVOpKind.SWAP_IN, pairs)
-            # Room for one token came with the swap; a longer chunk takes what is there.
-            count = self._share(request, draft.budget)
             while (extension := self._kv.extend(request.id, request.computed, count)) is None:
-                assert count > 1, "swap_in() made room for one token"
-                count //= 2
+                assert count > least, "swap_in() made room for so many"
+                count = self._share(request, count // 2) or least
             self._give(request, count, extension, draft)
 
     def serve_waiting(self, turn: _Turn) -> None:
@@ -188,7 +202,7 @@ class Planner:
         """
         draft = turn.draft
         hit = self._book.match(request)
-        spoken_for = self._spoken_for(request.rank, draft)
+        spoken_for = self._spoken_for(request.rank, draft) + self._kv.apart(request.id)
         if not self._kv.fits(hit, len(request.tokens), spoken_for):
             return False
         source, found = self._find_outside(request, hit)
@@ -200,7 +214,7 @@ class Planner:
         count = self._share(request, draft.budget)
         if count <= 0:
             request.computed = 0
-            return False
+            return self._awaits(request)
         self._book.admit(request, hit, found.num_tokens)
         extension = self._kv.extend(request.id, hit.num_tokens, begin + count - hit.num_tokens)
         assert extension is not None, "fits() said there was room"
@@ -209,6 +223,10 @@ class Planner:
         self._give(request, count, extension, draft)
         self._tell(request, turn)
         return True
+
+    def _awaits(self, request: Request) -> bool:
+        """Whether a request that gets nothing waits for something outside, so that others may pass it."""
+        return any(resource.awaits(request) for resource in self._roles.resources)
 
     def _find_outside(self, request: Request, hit: PrefixHit) -> tuple[PrefixSource | None, Found]:
         """The first source that has more than the local cache."""

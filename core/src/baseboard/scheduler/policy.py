@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -13,8 +13,9 @@ from baseboard.kv.group import WHOLE, LayerGroup, PoolShape, windowed_chunk
 from baseboard.kv.manager import KVCacheManager
 from baseboard.kv.prefix import NoPrefixIndex, PrefixIndex
 from baseboard.scheduler.config import SchedulerConfig
+from baseboard.scheduler.encoder import EncoderInputs
 from baseboard.scheduler.gates import DelayFactor, MaxAdapters, MaxRunning, Throttle
-from baseboard.scheduler.limits import Limit, LongPrefill, PromptLogprobsRows, WholePrompts
+from baseboard.scheduler.limits import AlignedChunks, Limit, LongPrefill, PromptLogprobsRows, WholePrompts
 from baseboard.scheduler.orders import Continuous, Order, PrefillFirst
 from baseboard.scheduler.planner import Roles
 from baseboard.scheduler.preemption import Cheaper, CostModel, Preemption, Recompute, Swap
@@ -53,6 +54,7 @@ class Policy:
     long_prefill_token_threshold: int = 0  #: 0: a prompt may take the whole step
     delay_factor: float = 0.0  #: see ``DelayFactor``; 0: nobody is held back
     max_adapters: int | None = None  #: distinct LoRA adapters at once; None: no limit
+    chunk_alignment: int = 1  #: see ``AlignedChunks``; 1: a chunk may end anywhere
 
     def __post_init__(self) -> None:
         if self.long_prefill_token_threshold < 0:
@@ -61,6 +63,8 @@ class Policy:
             raise ValueError(f"delay_factor={self.delay_factor} must not be negative")
         if self.max_adapters is not None and self.max_adapters < 1:
             raise ValueError(f"max_adapters={self.max_adapters} must be at least 1; leave it out for no limit")
+        if self.chunk_alignment < 1:
+            raise ValueError(f"chunk_alignment={self.chunk_alignment} must be at least 1")
 
 
 def splits_prompts(policy: str) -> bool:
@@ -74,6 +78,8 @@ def make_roles(policy: Policy, config: SchedulerConfig, costs: CostModel) -> Rol
     limits: list[Limit] = [PromptLogprobsRows()]
     if policy.long_prefill_token_threshold:
         limits.append(LongPrefill(policy.long_prefill_token_threshold))
+    if policy.chunk_alignment > 1:
+        limits.append(AlignedChunks(policy.chunk_alignment))
     if service.whole_prompts or not config.chunked_prefill:
         limits.append(WholePrompts(config.scheduled_tokens))
     remembering: list[DelayFactor | MaxAdapters] = []
@@ -89,6 +95,12 @@ def make_roles(policy: Policy, config: SchedulerConfig, costs: CostModel) -> Rol
         gates=(MaxRunning(config.max_running), Throttle(), *remembering),
         observers=tuple(remembering),
     )
+
+
+def with_encoder(roles: Roles, encoder: EncoderInputs) -> Roles:
+    """For a model that takes encoder inputs."""
+    # The last of the limits: what is left when it has been asked is what the row gets.
+    return replace(roles, limits=(*roles.limits, encoder), resources=(*roles.resources, encoder))
 
 
 def make_preemption(name: str, costs: CostModel) -> Preemption:

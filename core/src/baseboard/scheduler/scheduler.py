@@ -31,11 +31,12 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, roles: Roles) -> None:
         self.config: Final = config
         self.kv: Final = kv
-        self._book: Final = Book(kv, roles.rank, roles.sources)
+        self._book: Final = Book(kv, roles.rank, roles.sources, roles.resources)
+        self._resources: Final = roles.resources
         self._pause: Final = Pause()
         roles = replace(roles, gates=(*roles.gates, self._pause))
         self._planner: Final = Planner(self._book, roles, config.scheduled_tokens)
-        self._committer: Final = Committer(self._book, roles.stops)
+        self._committer: Final = Committer(self._book, roles.stops, roles.resources)
         self._flights: Final[deque[InFlight]] = deque()
         self._step = 0
 
@@ -81,8 +82,29 @@ class Scheduler:
 
     def add(self, spec: RequestSpec) -> Request:
         """Queue a request. Raises ``RequestRejected`` for one that can never run, or whose id is in use."""
-        self.config.check_prompt(len(spec.prompt), spec.params.n)
+        self.config_beside(len(spec.source)).check_prompt(len(spec.prompt), spec.params.n)
+        if spec.media and not self._resources:
+            raise RequestRejected(
+                f"the prompt has {len(spec.media)} inputs for an encoder, but there is none; leave them out"
+            )
+        for resource in self._resources:
+            resource.check(spec)
         return self._book.open(spec)
+
+    def config_beside(self, num_source: int) -> SchedulerConfig:
+        """The limits of a request whose source of ``num_source`` tokens takes blocks of the pool until it ends.
+
+        Raises ``RequestRejected`` where it leaves none.
+        """
+        if not num_source:
+            return self.config
+        room = self.kv.longest_beside(num_source)
+        if room < 1:
+            raise RequestRejected(
+                f"the source has {num_source} tokens, but the whole KV pool of {self.kv.pool.num_blocks} blocks "
+                f"of {self.kv.block_size} has no room for a prompt beside it; shorten it or raise num_kv_blocks"
+            )
+        return replace(self.config, pool_tokens=room)
 
     def await_grammar(self, request: Request) -> None:
         """A request that was just added may not start before :meth:`grammar_ready`; it takes no place meanwhile."""
@@ -110,11 +132,11 @@ class Scheduler:
 
     def commit(self, result: StepResult) -> Outcome:
         """Take in the result of the oldest plan that has none yet."""
-        return self._committer.commit(self._flights.popleft(), result)
+        return self._committer.commit(self._flights.popleft(), result, self._flights)
 
     def fail_step(self, reason: str) -> list[Request]:
         """The oldest plan came to nothing: end its requests with an error and return them; others go on."""
-        return self._committer.fail(self._flights.popleft(), reason)
+        return self._committer.fail(self._flights.popleft(), reason, self._flights)
 
     def remote_kv(self, request: Request, num_good: int) -> None:
         """What a source was sending has landed, ``num_good`` tokens of it; the rest, if any, is computed here.

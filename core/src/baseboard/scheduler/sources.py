@@ -1,4 +1,6 @@
-"""PrefixSource: finds tokens that were computed elsewhere, and gets their keys and values here."""
+"""Sources: what was computed elsewhere and can be had from there. PrefixSource: keys and values of tokens;
+EncoderSource: what an encoder made of an input.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from baseboard.contract.media import ContentId
 from baseboard.request.request import Request
 
 
@@ -49,4 +52,15 @@ class PrefixSource(Protocol):
 
     def keeps(self, request: Request) -> bool:
         """Whether the blocks of a request that ends now are still being read; ``Scheduler.sent`` is owed then."""
+        ...
+
+
+class EncoderSource(Protocol):
+    """Something outside that has encodings of inputs."""
+
+    def find(self, content: ContentId) -> Landing | None:
+        """``NOW``: the executor can fetch it; ``LATER``: it is on its way here, ask again in the next step; or None.
+
+        A request waits as long as the answer is ``LATER``: whoever gives it sees to it that this ends.
+        """
         ...

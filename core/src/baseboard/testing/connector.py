@@ -126,14 +126,20 @@ class SimulatedConnector:
         return self._write(request_id, blocks, place, self._chosen[request_id])
 
     def _usable(self, request: Request, offer: Offer) -> int:
-        """Whole blocks of the offer that the request begins with, short of its last token."""
+        """Whole blocks of the offer that the request begins with, short of its first input and of its last token.
+
+        What a text with a source has depends on it, so nothing of a plain text is of use.
+        """
+        if request.spec.source:
+            return 0
         size = self._memory.block_size
         length = 0
         for mine, theirs in zip(request.tokens, offer.tokens, strict=False):
             if mine != theirs:
                 break
             length += 1
-        return min(length, len(request.tokens) - 1) // size * size
+        media = request.spec.media
+        return min(length, media[0].offset if media else length, len(request.tokens) - 1) // size * size
 
     def _write(self, request_id: str, blocks: Sequence[int], place: Place, offer: Offer) -> int:
         size, namespace = self._memory.block_size, self._namespace_of(request_id)

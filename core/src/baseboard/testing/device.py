@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from baseboard.contract.errors import BaseboardError
+from baseboard.contract.media import ContentId
 from baseboard.contract.plan import BlockPair, KVOpKind, PendingStep, RowState, StepPlan, StepResult, TableUpdate
 from baseboard.scheduler.sources import Place
+from baseboard.testing.encoder import FetchEncoding, SimulatedEncoder, no_encodings, with_inputs
 from baseboard.testing.grammar import Grammar
 from baseboard.testing.memory import SimulatedMemory
 from baseboard.testing.model import POISON, VOCABULARY, Draw, Slot, next_token
 from baseboard.testing.sight import Sight
+from baseboard.testing.source import coloured, source_slots
 
 
 class InjectedFailure(BaseboardError):
@@ -83,6 +86,14 @@ def _nothing_outside(_request_id: str, _blocks: Sequence[int], _place: Place) ->
 
 
 @dataclass(frozen=True, slots=True)
+class Outside:
+    """Where the device gets what it did not compute."""
+
+    fetch: Fetch = _nothing_outside
+    fetch_encoding: FetchEncoding = no_encodings
+
+
+@dataclass(frozen=True, slots=True)
 class _Job:
     """One row of a plan."""
 
@@ -102,11 +113,12 @@ class SimulatedDevice:
         memory: SimulatedMemory,
         nastiness: Nastiness,
         num_drafts: int = 0,
-        fetch: Fetch = _nothing_outside,
+        outside: Outside = Outside(),
         sight: Sight = Sight(),  # noqa: B008 - frozen
     ) -> None:
         self._sight: Final = sight
-        self._fetch: Final = fetch
+        self._fetch: Final = outside.fetch
+        self.encoder: Final = SimulatedEncoder(outside.fetch_encoding)
         self._num_drafts: Final = num_drafts
         self.memory: Final = memory
         self.metadata_mismatches = 0
@@ -139,14 +151,19 @@ class SimulatedDevice:
         """Execute a plan in the order that the contract gives."""
         self.memory.begin_step()
         self._update_rows(plan)
+        self.encoder.drop(plan.encoder_drops)
         if self._fail_next:
             self._fail_next = False
-            self._lose_samples(plan)
+            self._lose_samples(plan, range(len(plan.ids)))
             raise InjectedFailure(f"step {plan.step} was told to fail")
         self.memory.poison(plan.zeroes)
         for op in plan.kv_ops:
             self.memory.move(op.kind, op.pairs)
         lost = self._load(plan)
+        encoder_lost = self.encoder.run(plan)
+        lost |= self._rows_without(encoder_lost, plan)
+        self._lose_samples(plan, lost)
+        self._encode_sources(plan)
         order = [at for at in range(len(plan.ids)) if at not in lost]
         if self._nastiness.reverse_rows:
             order.reverse()
@@ -160,7 +177,7 @@ class SimulatedDevice:
             sampled[at] = self._compute(job)
             if self._num_drafts and job.samples == 1:
                 drafts[at] = self._guess(job.row_id)
-        return StepResult(plan.step, tuple(sampled), lost=lost, drafts=drafts)
+        return StepResult(plan.step, tuple(sampled), lost=lost, encoder_lost=encoder_lost, drafts=drafts)
 
     def execute(
         self,
@@ -193,6 +210,30 @@ class SimulatedDevice:
                 lost[plan.ids.index(load.id)] = load.first + good
         return lost
 
+    def _encode_sources(self, plan: StepPlan) -> None:
+        """Into the cross blocks of rows that enter with a source."""
+        for state in plan.entered:
+            slots = source_slots(state.source, self.facts[state.id].namespace)
+            for at, slot in enumerate(slots):
+                self.memory.write(state.cross[at // self.memory.block_size], at % self.memory.block_size, slot)
+
+    def _namespace(self, row: _Row) -> int:
+        """What every slot of a row is marked with: whose it is, and what is read through the cross table."""
+        state = row.state
+        namespace = self.facts[state.id].namespace
+        if not state.num_source_tokens:
+            return namespace
+        return coloured(namespace, self.memory.read(state.cross, 0, state.num_source_tokens))
+
+    def _rows_without(self, missing: Sequence[ContentId], plan: StepPlan) -> dict[int, int]:
+        """Rows that need an encoding which is missing, and how far they could go without."""
+        without: dict[int, int] = {}
+        for at, (row_id, start, count) in enumerate(zip(plan.ids, plan.starts, plan.counts, strict=True)):
+            first = self.encoder.needs(self._rows[row_id].state.media, start, start + count, missing)
+            if first is not None:
+                without[at] = start  # nothing of the row is computed
+        return without
+
     def _update_rows(self, plan: StepPlan) -> None:
         for row_id in plan.retired:
             del self._rows[row_id]
@@ -209,23 +250,25 @@ class SimulatedDevice:
             raise ValueError(f"table of {update.id!r} has {len(blocks)} entries, update begins at {update.first}")
         blocks[update.first : update.first + len(update.blocks)] = update.blocks
 
-    def _lose_samples(self, plan: StepPlan) -> None:
+    def _lose_samples(self, plan: StepPlan, rows: Iterable[int]) -> None:
         """Steps planned ahead go on from tokens that were never sampled: whatever they compute, nobody wants it."""
-        for row_id, samples in zip(plan.ids, plan.samples, strict=True):
-            if samples:
-                self._rows[row_id].tokens.append(POISON.token)
+        for at in rows:
+            if plan.samples[at]:
+                self._rows[plan.ids[at]].tokens.append(POISON.token)
 
     def _compute(self, job: _Job) -> tuple[int, ...]:
         row = self._rows[job.row_id]
-        facts = self.facts[job.row_id]
+        namespace = self._namespace(row)
         size = self.memory.block_size
-        tokens = [*row.tokens, *job.drafts]
+        media = row.state.media
+        tokens = with_inputs([*row.tokens, *job.drafts], media)
         if self._sight.windowed:  # otherwise what is wrong here is wrong for the next sample too
-            expected = self._sight.seen(tokens, job.start, job.start, facts.namespace)
+            expected = self._sight.seen(tokens, job.start, job.start, namespace)
             row.spoilt |= self._seen(row, job.start, job.start) != expected
         for group, blocks in enumerate(row.tables):
             for position in range(job.start, job.start + job.count):
-                slot = self._sight.slot(group, tokens[position], position, facts.namespace)
+                token = self.encoder.token(media, position, tokens[position]) if media else tokens[position]
+                slot = self._sight.slot(group, token, position, namespace)
                 self.memory.write(blocks[position // size], position % size, slot)
         if not job.samples:
             return ()
@@ -273,7 +316,8 @@ class SimulatedDevice:
     def _guess(self, row_id: str) -> tuple[int, ...]:
         """Drafts of which the first few are right, as the test says or else by the text itself."""
         row, facts = self._rows[row_id], self.facts[row_id]
-        tokens = list(row.tokens)
+        namespace = self._namespace(row)
+        tokens = with_inputs(row.tokens, row.state.media)
         script = self.script_of(row_id, 0)
         right = facts.accept.pop(0) if facts.accept else hash(tuple(row.tokens)) % (self._num_drafts + 1)
         guesses: list[int] = []
@@ -283,7 +327,7 @@ class SimulatedDevice:
                 token = script[output_index]
             else:
                 token = next_token(
-                    self._sight.of(tokens, facts.namespace),
+                    self._sight.of(tokens, namespace),
                     Draw(row.state.params.seed, row.state.sample_index, output_index),
                     None,
                 )

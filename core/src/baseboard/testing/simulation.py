@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, Final
+from typing import Final
 
-from baseboard.contract.errors import BaseboardError, Unsupported
+from baseboard.contract.errors import BaseboardError
 from baseboard.contract.plan import PendingStep, StepPlan
 from baseboard.contract.sampling import SamplingParams
 from baseboard.kv.group import PoolShape
@@ -16,20 +16,33 @@ from baseboard.request.request import Request, RequestSpec
 from baseboard.request.status import Event
 from baseboard.scheduler.book import sample_id
 from baseboard.scheduler.config import SchedulerConfig
+from baseboard.scheduler.encoder import EncoderInputs
+from baseboard.scheduler.encoder_rules import EncoderLimits, make_encoder_rules
 from baseboard.scheduler.gates import Hold, StepInputs
 from baseboard.scheduler.planner import Roles
-from baseboard.scheduler.policy import Layers, Policy, make_kv, make_preemption, make_roles, splits_prompts
+from baseboard.scheduler.policy import (
+    Layers,
+    Policy,
+    make_kv,
+    make_preemption,
+    make_roles,
+    splits_prompts,
+    with_encoder,
+)
 from baseboard.scheduler.preemption import Costs
 from baseboard.scheduler.scheduler import Scheduler
 from baseboard.scheduler.stop import Repetition
 from baseboard.testing.connector import SimulatedConnector
-from baseboard.testing.device import Facts, Nastiness, SimulatedDevice
+from baseboard.testing.device import Facts, Nastiness, Outside, SimulatedDevice
+from baseboard.testing.encoder import MediaItem, media_spans, with_inputs
+from baseboard.testing.encoder_source import SimulatedEncoderSource
 from baseboard.testing.grammar import CallableGrammar, Grammar
 from baseboard.testing.handle import Handle, SimulationStats
 from baseboard.testing.memory import SimulatedMemory
 from baseboard.testing.model import Draw, namespace_number, next_token
 from baseboard.testing.ranks import RankedMemory
 from baseboard.testing.sight import Sight
+from baseboard.testing.source import coloured, source_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,10 @@ class Simulation:
         num_draft_tokens: int = 0,
         repetition: Repetition | None = None,
         load_timeout: float | None = None,
+        encoder_budget: int | None = None,
+        encoder_cache_size: int | None = None,
+        split_inputs: bool = True,
+        chunk_alignment: int = 1,
         pipeline_depth: int = 0,
         seed: int = 0,
         reverse_rows: bool = False,
@@ -78,9 +95,7 @@ class Simulation:
         sliding_window: int | None = None,
         layer_windows: Sequence[int | None] | None = None,
         context_ranks: int = 1,
-        **later: Any,
     ) -> None:
-        _refuse_later("Simulation", later, _LATER_ARGUMENTS)
         self._costs: Final = FixedCosts()
         self._depth: Final = pipeline_depth
         self._arrivals = 0
@@ -100,15 +115,21 @@ class Simulation:
             max_num_active_seqs=max_num_active_seqs,
             max_num_scheduled_tokens=max_num_scheduled_tokens,
         )
-        names = Policy(policy, preemption, long_prefill_token_threshold, delay_factor, max_loras)
+        names = Policy(policy, preemption, long_prefill_token_threshold, delay_factor, max_loras, chunk_alignment)
         ranks = [SimulatedMemory(num_blocks, num_host_blocks, block_size, copy_latency) for _ in range(context_ranks)]
         memory = ranks[0] if context_ranks == 1 else RankedMemory(ranks)
         self.connector: Final = SimulatedConnector(memory, self._namespace_number_of)
         roles = _with_stops(make_roles(names, config, self._costs), repetition)
         roles = replace(roles, limits=roles.limits + layers.limits, sources=(self.connector,))
-        self.scheduler: Final = Scheduler(config, kv, roles)
+        self.encoder_source: Final = SimulatedEncoderSource()
+        rules = make_encoder_rules(
+            roles.limits, config, EncoderLimits(encoder_budget, encoder_cache_size, split_inputs)
+        )
+        self.encoder: Final = EncoderInputs(rules, (self.encoder_source,))
+        self.scheduler: Final = Scheduler(config, kv, with_encoder(roles, self.encoder))
         nastiness = Nastiness(reverse_rows, late_metadata)
-        self.device: Final = SimulatedDevice(memory, nastiness, num_draft_tokens, self.connector.fetch, self._sight)
+        outside = Outside(self.connector.fetch, self.encoder_source.fetch)
+        self.device: Final = SimulatedDevice(memory, nastiness, num_draft_tokens, outside, self._sight)
         self._load_timeout: Final = load_timeout
         self._handles: Final[dict[str, Handle]] = {}  # by id, the latest of each
         self._flights: Final[deque[_Flight]] = deque()
@@ -128,10 +149,10 @@ class Simulation:
         seed: int | None = None,
         adapter: str | None = None,
         grammar: Grammar | None = None,
-        **later: Any,
+        media: Sequence[MediaItem] = (),
+        source: Sequence[int] = (),
     ) -> Handle:
         """Raises ``RequestRejected`` for a request that can never run."""
-        _refuse_later("submit", later, _LATER_SUBMIT)
         params = SamplingParams(
             n=n,
             max_tokens=max_tokens,
@@ -143,13 +164,15 @@ class Simulation:
             id=self._free_id() if request_id is None else request_id,
             prompt=tuple(prompt),
             params=params,
-            max_total=self.scheduler.config.max_total(len(prompt), max_tokens),
+            max_total=self.scheduler.config_beside(len(source)).max_total(len(prompt), max_tokens),
             stop_ids=frozenset(stop_token_ids),
             priority=priority,
             arrival=self._arrivals,
             namespace=_namespace(salt, adapter),
             arrived_at=self._now,
             adapter=adapter,
+            media=media_spans(media),
+            source=tuple(source),
         )
         request = self.scheduler.add(spec)
         self._arrivals += 1
@@ -249,9 +272,10 @@ class Simulation:
         """The handle's tokens run alone on an empty, huge cache: computed here from the model, with no scheduler."""
         request = handle.request
         params = request.spec.params
-        namespace, script = handle.facts.namespace, handle.facts.script
+        script = handle.facts.script
+        namespace = coloured(handle.facts.namespace, source_slots(request.spec.source, handle.facts.namespace))
         grammar = handle.facts.grammar
-        tokens = list(request.spec.prompt)
+        tokens = with_inputs(request.spec.prompt, request.spec.media)
         outputs: list[int] = []
         limit = min(params.max_tokens or self.scheduler.config.max_model_len, self._room(request))
         while len(outputs) < limit:
@@ -305,6 +329,8 @@ class Simulation:
         """Raise ``AssertionError`` on any broken invariant."""
         self.scheduler.check()
         assert self.device.metadata_mismatches == 0, "a plan changed after it was handed over"
+        if not self._flights:
+            self.encoder.check_store(self.device.encoder.contents)
 
     def blocks_of(self, handle: Handle) -> list[int]:
         request = handle.request
@@ -325,6 +351,7 @@ class Simulation:
 
     def _receive(self) -> None:
         """What the world outside has done since the last step."""
+        self.encoder_source.step(self._now, self._load_timeout)
         for request, num_good in self.connector.step(self._now, self._load_timeout):
             self.scheduler.remote_kv(request, num_good)
         for request in self.connector.read_out():
@@ -366,19 +393,3 @@ def _with_stops(roles: Roles, repetition: Repetition | None) -> Roles:
 def _namespace(salt: str | None, adapter: str | None) -> bytes:
     """Whose prefixes may be shared: the same salt and the same adapter; an empty salt is none."""
     return (salt or "").encode() + (b"\0adapter\0" + adapter.encode() if adapter is not None else b"")
-
-
-_LATER_ARGUMENTS: Final = {
-    "encoder_budget": None,
-    "encoder_cache_size": None,
-}
-_LATER_SUBMIT: Final = {"media": ()}
-
-
-def _refuse_later(where: str, given: dict[str, Any], later: dict[str, Any]) -> None:
-    """Arguments of features that are not built yet are refused by name, unless they ask for nothing."""
-    for name, value in given.items():
-        if name not in later:
-            raise TypeError(f"{where}() got an unexpected keyword argument {name!r}")
-        if value != later[name]:
-            raise Unsupported([f"{where}({name}={value!r}): this release's core does not have that feature yet"])
