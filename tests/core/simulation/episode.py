@@ -6,6 +6,7 @@ An episode is drawn from a ``random.Random``: a seeded one, or one that Hypothes
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -21,6 +22,18 @@ STEMS = ([5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20], [5, 6, 7, 
 LONGEST_PROMPT = 24
 #: Inputs by content id, and what they cost the encoder.
 INPUTS: dict[ContentId, int] = {"a": 1, 2**127: 3, 2**127 + 2**64: 4, b"d": 6}
+
+
+def every_third(outputs: Sequence[int]) -> list[int]:
+    """A grammar that never ends."""
+    return list(range(len(outputs) % 2, 97, 3))
+
+
+def short_words(outputs: Sequence[int]) -> list[int]:
+    """A grammar whose texts have two to five tokens: a token divisible by four ends one."""
+    if len(outputs) == 5 or (len(outputs) > 1 and outputs[-1] % 4 == 0):
+        return []
+    return list(range(20, 40))
 
 
 @dataclass
@@ -42,6 +55,7 @@ class Episode:
         rng = self.rng
         prompt = rng.choice(STEMS)[: rng.randint(0, 16)] + [rng.randint(0, 3) for _ in range(rng.randint(1, 6))]
         seed = rng.choice((None, 1, 2))
+        grammar = rng.choice((None, None, None, None, every_third, short_words))
         media = self._draw_media(prompt) if rng.randint(0, 2) == 0 else []
         try:
             handle = self.sim.submit(
@@ -54,13 +68,14 @@ class Episode:
                 adapter=rng.choice((None, None, None, "x", "y")),
                 stop_token_ids=range(rng.choice((0, 0, 0, 8))),
                 media=media,
+                grammar=grammar,
                 source=[rng.randint(0, 3) for _ in range(rng.choice((0, 0, 0, 0, 2, 9)))],
             )
         except RequestRejected:
             self.met["refused"] += 1
             return
         self.handles.append(handle)
-        for sample in handle.samples:
+        for sample in handle.samples if grammar is None else ():
             if rng.randint(0, 3) == 0:
                 self.sim.script(sample, [rng.randint(0, 96) for _ in range(rng.randint(1, 6))])
             self.sim.accept_drafts(sample, [rng.randint(0, 3) for _ in range(rng.randint(0, 4))])
@@ -75,6 +90,27 @@ class Episode:
             media.append((at, length, content, INPUTS[content]))
             at += length + self.rng.randint(0, 3)
         return media
+
+    def offer_prefix(self) -> None:
+        """The beginning of a text that prompts share lies outside, whole or with a hole."""
+        rng = self.rng
+        stem = rng.choice(STEMS[:3])
+        lost = [at for at in range(6) if rng.randint(0, 5) == 0]
+        self.sim.connector.offer(stem, rng.randint(1, len(stem)), latency=rng.choice((0, 1, 3)), lost_blocks=lost)
+
+    def grammar_ready(self) -> None:
+        waiting = [h for h in self.handles if h.status is Status.WAITING_FOR_GRAMMAR]
+        if waiting:
+            self.sim.grammar_ready(self.rng.choice(waiting))
+
+    def hold(self) -> None:
+        """Pause, or throttle, for some steps."""
+        self.sim.pause(self.rng.choice(("new", "all", "none")))
+        self.sim.throttle(self.rng.randint(0, 1) == 1)
+        for _ in range(self.rng.randint(1, 4)):
+            self.step()
+        self.sim.pause("none")
+        self.sim.throttle(False)
 
     def offer_encoding(self) -> None:
         """One of the inputs has been encoded elsewhere."""
@@ -94,7 +130,7 @@ class Episode:
         if not parent.request.num_outputs or parent.id != parent.request.id:
             return
         child = self.sim.fork(parent)
-        if self.rng.randint(0, 1):
+        if parent.facts.grammar is None and self.rng.randint(0, 1):
             self.sim.script(child, child.tokens + [self.rng.randint(0, 96) for _ in range(self.rng.randint(1, 4))])
         self.handles.append(child)
         self.met["fork"] += 1
@@ -110,7 +146,8 @@ class Episode:
 
     def step(self) -> None:
         plan = self.sim.step()
-        self.met["step"] += 1
+        self.met["load"] += bool(plan.loads)
+        self.met["sent from outside"] += self.sim.scheduler.num_parked > 0
         self.met["encoding"] += bool(plan.encodes)
         self.met["encoding dropped"] += bool(plan.encoder_drops)
         self.met["copy"] += bool(plan.copies)
@@ -123,7 +160,11 @@ class Episode:
     def finish(self) -> None:
         """Run to the end and compare everything with the solo runs."""
         sim = self.sim
+        for first in self.handles:
+            if first.status is Status.WAITING_FOR_GRAMMAR:
+                sim.grammar_ready(first)
         sim.run(max_steps=5000)
+        self.met["step"] = sim.scheduler.stats.num_steps
         for first in self.handles:
             for handle in first.samples:
                 self._judge(handle)
@@ -151,7 +192,9 @@ class Episode:
         self.met["source"] += bool(handle.request.spec.source)
         room = min(config.max_model_len, config.pool_tokens + 1) - handle.request.num_prompt
         assert len(handle.tokens) == min(len(solo), room)
-        stopped = len(solo) <= room and solo[-1] in handle.request.stop_ids
+        grammar = handle.facts.grammar
+        at_the_end = solo[-1] in handle.request.stop_ids or (grammar is not None and not grammar(solo))
+        stopped = len(solo) <= room and at_the_end
         assert handle.finish_reason == ("stop" if stopped else "length")
 
 
@@ -188,7 +231,11 @@ def draw_settings(rng: Random) -> dict[str, Any]:
 
 #: How often each action is taken; the simple ones first, which Hypothesis shrinks to.
 ACTIONS = (
-    ("step",) * 16 + ("submit",) * 7 + ("preempt",) * 3 + ("fork",) * 3 + ("abort", "reset", "fail", "offer_encoding")
+    ("step",) * 16
+    + ("submit",) * 7
+    + ("preempt",) * 3
+    + ("fork",) * 3
+    + ("abort", "reset", "fail", "offer_encoding", "offer_prefix", "grammar_ready", "hold")
 )
 
 

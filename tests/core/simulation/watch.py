@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from baseboard.contract.plan import KVOpKind, StepPlan
-from baseboard.scheduler.gates import StepInputs
+from baseboard.scheduler.gates import Hold, StepInputs
 from baseboard.scheduler.scheduler import Scheduler
 from baseboard.testing import Simulation
 
@@ -28,7 +28,10 @@ class Watch:
         check_plan(plan, sim)
         check_encoder(plan, sim)
         came = stats.num_finished + stats.num_generated_tokens > before
-        busy = plan.ids or plan.swaps_out or came or not sim.scheduler.num_unfinished or sim.scheduler.num_parked
+        held = sim.scheduler._pause.hold is not Hold.NONE or sim._throttled
+        busy = (
+            held or plan.ids or plan.swaps_out or came or not sim.scheduler.num_unfinished or sim.scheduler.num_parked
+        )
         busy = busy or sim.encoder_source.is_awaited
         self._idle_steps[sim] = 0 if busy else self._idle_steps.get(sim, 0) + 1
         assert self._idle_steps[sim] < 2, "two steps in a row did nothing, with work to do"

@@ -123,6 +123,7 @@ class Committer:
 
     def _lose(self, request: Request, epoch: int, num_good: int) -> None:
         """What was to be loaded for a row is missing from token ``num_good`` on, so nothing was computed."""
+        request.let_down = True  # or it would be promised the same again, for ever
         if request.epoch == epoch:
             self._book.lose_tokens(request, num_good)
         else:

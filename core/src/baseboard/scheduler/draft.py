@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from baseboard.contract.media import ContentId, EncoderInput
 from baseboard.contract.plan import BlockPair, KVOp, KVOpKind, Load, RowState, StepPlan, TableUpdate
 from baseboard.request.request import Request
+from baseboard.scheduler.sources import Sending
 
 
 class Draft:
@@ -28,6 +29,7 @@ class Draft:
         "preempted",
         "requests",
         "samples",
+        "sendings",
         "starts",
         "swapped_out",
         "updates",
@@ -50,6 +52,7 @@ class Draft:
         self.encoder_drops: list[ContentId] = []
         self.preempted = 0  #: requests evicted for this step
         self.swapped_out: list[Request] = []  #: those whose blocks this plan moves to the host
+        self.sendings: list[Sending] = []  #: to begin when this step has run
         #: requests of this step whose prompt goes on in later steps
         self.owed: list[Request] = []
         self._moves: list[tuple[KVOpKind, list[BlockPair]]] = []

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from baseboard.contract.plan import StepPlan
 from baseboard.request.request import Request
+from baseboard.scheduler.sources import Sending
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,12 @@ class InFlight:
     requests: tuple[Request, ...]
     epochs: tuple[int, ...]
     swapped_out: tuple[Request, ...]  #: whose blocks the plan moves to the host
+    sendings: tuple[Sending, ...]  #: what sources begin to send once it has run
+
+    def begin_sendings(self) -> None:
+        """The step has run, and all before it."""
+        for sending in self.sendings:
+            sending.begin()
 
     def untouched(self, request: Request, block_size: int) -> int:
         """Leading tokens of a request that were in the cache before this step and that it does not move."""

@@ -20,7 +20,7 @@ from baseboard.scheduler.orders import Continuous, Order
 from baseboard.scheduler.preemption import Preemption
 from baseboard.scheduler.ranks import Rank
 from baseboard.scheduler.resources import Resource
-from baseboard.scheduler.sources import Found, Landing, Place, PrefixSource
+from baseboard.scheduler.sources import Found, Landing, Place, PrefixSource, Sending
 from baseboard.scheduler.stop import StopRule
 
 
@@ -207,7 +207,7 @@ class Planner:
             return False
         source, found = self._find_outside(request, hit)
         if source is not None and found.landing is Landing.LATER:
-            self._await(request, hit, source, found)
+            self._await(request, hit, source, found, draft)
             return True
         begin = hit.num_tokens + found.num_tokens
         request.computed = begin
@@ -236,9 +236,10 @@ class Planner:
                 return source, found
         return None, _NOTHING
 
-    def _await(self, request: Request, hit: PrefixHit, source: PrefixSource, found: Found) -> None:
+    def _await(self, request: Request, hit: PrefixHit, source: PrefixSource, found: Found, draft: Draft) -> None:
         self._book.await_remote(request, hit, found.num_tokens)
-        source.begin(request, Place(tuple(self._kv.held(request.id)), hit.num_tokens, found.num_tokens))
+        place = Place(tuple(self._kv.held(request.id)), hit.num_tokens, found.num_tokens)
+        draft.sendings.append(Sending(source, request, request.epoch, place))
 
     def _tell(self, request: Request, turn: _Turn) -> None:
         for observer in self._roles.observers:

@@ -125,18 +125,24 @@ class Scheduler:
         self._step += 1
         requests = tuple(draft.requests)
         epochs = tuple([request.epoch for request in requests])
-        self._flights.append(InFlight(plan, requests, epochs, tuple(draft.swapped_out)))
+        self._flights.append(InFlight(plan, requests, epochs, tuple(draft.swapped_out), tuple(draft.sendings)))
         self.stats.num_steps += 1
         self.stats.num_scheduled_tokens += plan.num_tokens
         return plan
 
     def commit(self, result: StepResult) -> Outcome:
         """Take in the result of the oldest plan that has none yet."""
-        return self._committer.commit(self._flights.popleft(), result, self._flights)
+        flight = self._flights.popleft()
+        outcome = self._committer.commit(flight, result, self._flights)
+        flight.begin_sendings()
+        return outcome
 
     def fail_step(self, reason: str) -> list[Request]:
         """The oldest plan came to nothing: end its requests with an error and return them; others go on."""
-        return self._committer.fail(self._flights.popleft(), reason, self._flights)
+        flight = self._flights.popleft()
+        failed = self._committer.fail(flight, reason, self._flights)
+        flight.begin_sendings()
+        return failed
 
     def remote_kv(self, request: Request, num_good: int) -> None:
         """What a source was sending has landed, ``num_good`` tokens of it; the rest, if any, is computed here.

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from baseboard.contract.media import ContentId
 from baseboard.request.request import Request
+from baseboard.request.status import Status
 
 
 class Landing(Enum):
@@ -35,6 +36,28 @@ class Place:
     num_tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """What a source is to send once every step planned until now has run.
+
+    Until then a step under way may still write to the blocks, or read them, for whoever held them before::
+
+        plan 7   writes block 5 for x          x is preempted, block 5 is free
+        plan 8   y waits for keys and values, to be put into block 5
+                 7 and 8 have run              now they may be sent
+    """
+
+    source: PrefixSource
+    request: Request
+    epoch: int
+    place: Place
+
+    def begin(self) -> None:
+        """Nothing is sent for a request that has ended or let go of its blocks meanwhile."""
+        if self.request.status is Status.WAITING_FOR_REMOTE_KV and self.request.epoch == self.epoch:
+            self.source.begin(self.request, self.place)
+
+
 class PrefixSource(Protocol):
     """Something outside that has keys and values. It tells the scheduler when what it sends has landed."""
 
@@ -43,7 +66,10 @@ class PrefixSource(Protocol):
         ...
 
     def begin(self, request: Request, place: Place) -> None:
-        """Start sending what was found to land later. ``Scheduler.remote_kv`` is owed."""
+        """Start sending what was found to land later: nothing under way touches these blocks any more.
+
+        ``Scheduler.remote_kv`` is owed.
+        """
         ...
 
     def cancel(self, request: Request) -> None:
