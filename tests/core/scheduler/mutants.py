@@ -41,6 +41,7 @@ ADMISSION, CACHE = "core/simulation/test_admission.py", "core/simulation/test_pr
 ENDINGS, FAILURES = "core/simulation/test_endings.py", "core/simulation/test_failures.py"
 PIPELINE, PREEMPTION_TESTS = "core/simulation/test_pipeline.py", "core/simulation/test_preemption.py"
 KV, KV_POOL = "core/kv/test_manager.py", "core/kv/test_pool.py"
+CONNECTOR = "core/simulation/test_connector.py"
 WINDOWS = "core/simulation/test_windows.py"
 ENCODER_TESTS, MEDIA_PREFIX = "core/simulation/test_encoder.py", "core/simulation/test_media_prefix.py"
 ENCODER_SOURCE, CROSS = "core/simulation/test_encoder_source.py", "core/simulation/test_encoder_decoder.py"
@@ -91,6 +92,10 @@ MUTANTS = (
     Mutant("a fork takes no references", MANAGER, "for table in self._sequences[child].holding:\n            for block in table.held:", "for table in self._sequences[child].holding:\n            for block in ():"),
     Mutant("what is released still counts as published", TABLE, "self.num_published = 0\n        self.outdated", "self.outdated", found_by=KV),
     Mutant("nothing behind a hit is published", MANAGER, "sequence.num_published = hit.num_tokens // self.block_size", "sequence.num_published = 10**9", found_by=CACHE),
+    # --- what comes from outside --------------------------------------------------------------------------------------
+    Mutant("it is sent while a step under way still writes there", PLANNER, "draft.sendings.append(sending)", "sending.begin()", found_by=CONNECTOR),
+    Mutant("it is sent to who has let go of its blocks", INFLIGHT, "if wanted.get(sending.request) is sending:", "if True:", found_by=CONNECTOR),
+    Mutant("who was let down asks again", COMMIT, "request.let_down = True", "pass"),
     # --- layer groups -----------------------------------------------------------------------------------------------
     Mutant("a block in the window's sight is given back", GROUP, "max(computed - self.window + 1, 0)", "max(computed - self.window + 1 + block_size, 0)", True),
     Mutant("a hit may have a hole in the window", GROUP, "run[length - 1] >= length - first", "run[length - 1] >= length - first - 1"),
@@ -118,7 +123,7 @@ MUTANTS = (
     Mutant("a parent goes on writing into the block it shares", BOOK, "parent.capacity = min(parent.capacity, parent.computed)", "pass", True),
     Mutant("a child writes into the block it shares", BOOK, "child.capacity = computed", "child.capacity = parent.capacity + self.kv.block_size"),
     Mutant("samples to come take no place", BOOK, "sum(request.width - 1 for request in self.running if request.width > 1)", "0"),
-    Mutant("an aborted request is moved out all the same", BOOK, "self._moving.pop(request, None)\n        request.on(event)", "request.on(event)", found_by=ENDINGS),
+    Mutant("an aborted request is moved out all the same", BOOK, "self._moving.pop(request, None)\n        self.sendings.pop(request, None)", "self.sendings.pop(request, None)", found_by=ENDINGS),
     Mutant("a reset wipes what is on its way to the host", BOOK, "if block not in moving)\n\n    def moving", "if True)\n\n    def moving"),
     Mutant("blocks of an ended request stay taken", BOOK, "self.kv.close(request.id)", "pass"),
     Mutant("a stale result counts", COMMIT, "good = request.awaits(flight.epochs[row], end)", "good = not request.finished", True),

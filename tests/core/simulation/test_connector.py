@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from baseboard.request.status import Status
 from baseboard.testing import Simulation
-from core.simulation.texts import as_alone, text
+from core.simulation.texts import as_alone, run_until, text
 
 
 def test_what_is_at_hand_outside_is_fetched_in_the_step_that_admits() -> None:
@@ -164,3 +165,36 @@ def test_a_request_that_was_let_down_does_not_ask_again() -> None:
     sim.run(max_steps=12)
     assert as_alone(sim, h)
     assert h.num_cached_tokens == 8, "of the try that failed"
+
+
+def test_nothing_is_sent_while_a_step_under_way_writes_to_the_blocks() -> None:
+    """Two steps of X are under way when its blocks go to Y, whose keys and values come from outside."""
+    sim = Simulation(4, 4, policy="priority", prefix_caching=False, pipeline_depth=2, late_metadata=True)
+    x = sim.submit(text(9), max_tokens=6, priority=1)
+    run_until(sim, x, 1)
+    sim.connector.offer(text(13, 1), 12, latency=1)
+    y = sim.submit(text(13, 1), max_tokens=3, priority=0)
+    of_x = set(x.blocks)
+    assert x.num_in_flight == 2
+    sim.preempt(x)
+    sim.step()
+    assert y.status is Status.WAITING_FOR_REMOTE_KV
+    assert of_x & set(y.blocks)
+    sim.run()
+    assert y.num_cached_tokens == 12
+    assert as_alone(sim, x, y)
+
+
+def test_nothing_is_sent_to_who_has_ended_before_it_began() -> None:
+    sim = Simulation(8, 4, pipeline_depth=2, late_metadata=True)
+    busy = sim.submit(text(5, 2), max_tokens=20)
+    run_until(sim, busy, 1)
+    sim.connector.offer(text(13, 1), 12, latency=2)
+    gone = sim.submit(text(13, 1), max_tokens=3)
+    sim.step()
+    assert gone.status is Status.WAITING_FOR_REMOTE_KV
+    sim.abort(gone)
+    other = sim.submit(text(14, 3), max_tokens=6)
+    sim.run()
+    assert as_alone(sim, busy, other)
+    assert sim.connector._sending == {}

@@ -18,7 +18,7 @@ from baseboard.scheduler.preemption import Preemption, Recompute
 from baseboard.scheduler.queue import RankedQueue
 from baseboard.scheduler.ranks import Rank
 from baseboard.scheduler.resources import Resource
-from baseboard.scheduler.sources import PrefixSource
+from baseboard.scheduler.sources import PrefixSource, Sending
 from baseboard.scheduler.stats import SchedulerStats
 
 
@@ -68,6 +68,8 @@ class Book:
             Status.RUNNING: self.running,
         }
         self._retired: list[str] = []
+        #: what each request that waits for keys and values waits for
+        self.sendings: Final[dict[Request, Sending]] = {}
         self._moving: Final[dict[Request, tuple[BlockPair, ...]]] = {}  # swapped out, to go with the next plan
         self._to_wipe: list[int] = []
 
@@ -105,6 +107,7 @@ class Book:
 
     def move(self, request: Request, event: Event) -> None:
         """Change a request's status, and its queue with it."""
+        self.sendings.pop(request, None)
         self._queue_of[request.status].remove(request)
         request.on(event)
         self._queue_of[request.status].add(request)
@@ -138,6 +141,7 @@ class Book:
 
     def give_up_blocks(self, request: Request) -> None:
         """A request that holds blocks while it waits computes all its tokens itself."""
+        self.sendings.pop(request, None)
         self._queue_of[request.status].remove(request)
         Recompute().preempt(request, self.kv)
         self.waiting.add(request)
@@ -219,6 +223,7 @@ class Book:
         self._queue_of[request.status].remove(request)
         self._retire(request)
         self._moving.pop(request, None)
+        self.sendings.pop(request, None)
         request.on(event)
         request.leave_executor()
         request.capacity = 0

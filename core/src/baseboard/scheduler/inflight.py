@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from baseboard.contract.plan import StepPlan
@@ -19,10 +20,11 @@ class InFlight:
     swapped_out: tuple[Request, ...]  #: whose blocks the plan moves to the host
     sendings: tuple[Sending, ...]  #: what sources begin to send once it has run
 
-    def begin_sendings(self) -> None:
-        """The step has run, and all before it."""
+    def begin_sendings(self, wanted: Mapping[Request, Sending]) -> None:
+        """The step has run, and all before it; nothing is sent to who has ended or let go of its blocks meanwhile."""
         for sending in self.sendings:
-            sending.begin()
+            if wanted.get(sending.request) is sending:
+                sending.begin()
 
     def untouched(self, request: Request, block_size: int) -> int:
         """Leading tokens of a request that were in the cache before this step and that it does not move."""

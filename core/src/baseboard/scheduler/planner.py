@@ -239,7 +239,9 @@ class Planner:
     def _await(self, request: Request, hit: PrefixHit, source: PrefixSource, found: Found, draft: Draft) -> None:
         self._book.await_remote(request, hit, found.num_tokens)
         place = Place(tuple(self._kv.held(request.id)), hit.num_tokens, found.num_tokens)
-        draft.sendings.append(Sending(source, request, request.epoch, place))
+        sending = Sending(source, request, place)
+        self._book.sendings[request] = sending
+        draft.sendings.append(sending)
 
     def _tell(self, request: Request, turn: _Turn) -> None:
         for observer in self._roles.observers:

@@ -134,14 +134,14 @@ class Scheduler:
         """Take in the result of the oldest plan that has none yet."""
         flight = self._flights.popleft()
         outcome = self._committer.commit(flight, result, self._flights)
-        flight.begin_sendings()
+        flight.begin_sendings(self._book.sendings)
         return outcome
 
     def fail_step(self, reason: str) -> list[Request]:
         """The oldest plan came to nothing: end its requests with an error and return them; others go on."""
         flight = self._flights.popleft()
         failed = self._committer.fail(flight, reason, self._flights)
-        flight.begin_sendings()
+        flight.begin_sendings(self._book.sendings)
         return failed
 
     def remote_kv(self, request: Request, num_good: int) -> None:

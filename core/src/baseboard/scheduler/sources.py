@@ -11,7 +11,6 @@ from typing import Protocol
 
 from baseboard.contract.media import ContentId
 from baseboard.request.request import Request
-from baseboard.request.status import Status
 
 
 class Landing(Enum):
@@ -49,13 +48,10 @@ class Sending:
 
     source: PrefixSource
     request: Request
-    epoch: int
     place: Place
 
     def begin(self) -> None:
-        """Nothing is sent for a request that has ended or let go of its blocks meanwhile."""
-        if self.request.status is Status.WAITING_FOR_REMOTE_KV and self.request.epoch == self.epoch:
-            self.source.begin(self.request, self.place)
+        self.source.begin(self.request, self.place)
 
 
 class PrefixSource(Protocol):
