@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from baseboard_conformance.bench import Bench
 from baseboard_conformance.claims import Need
 from baseboard_conformance.scenario import Scenario
+from baseboard_conformance.verdict import POLICY
 
 #: Does the case: gives what it measured, raises ``CheckFailedError`` when the backend is wrong, and
 #: :class:`NotObservable` when this machine cannot show it.
@@ -55,6 +56,11 @@ class Case:
     @property
     def group(self) -> str:
         return self.id.partition("/")[0]
+
+    @property
+    def numeric(self) -> bool:
+        """Whether it compares numbers that were drawn from the seed with the oracle's."""
+        return self.tolerance == POLICY
 
     @property
     def hash(self) -> str:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from baseboard.contract import DeviceInfo
 from baseboard.discovery import PluginSource, open_backend, read_installation
+from baseboard_conformance.outside import as_list
 
 #: Libraries that take long to load or touch a device.
 HEAVY: Final = (
@@ -92,11 +93,12 @@ def _probe(backend: str) -> dict[str, Any]:
     return {"problems": _problems(backend.partition(":")[0], devices), "loaded": loaded, "count": len(devices)}
 
 
-def _problems(name: str, devices: Any) -> list[str]:
-    if not isinstance(devices, list):
-        return [f"it gave a {type(devices).__name__}, right is a list"]
+def _problems(name: str, answer: object) -> list[str]:
+    devices = as_list(answer)
+    if devices is None:
+        return [f"it gave a {type(answer).__name__}, right is a list"]
     found: list[str] = []
-    for device in devices:  # pyright: ignore[reportUnknownVariableType]  it comes from a plugin
+    for device in devices:
         if not isinstance(device, DeviceInfo):
             found.append(f"it gave {device!r}, right is DeviceInfo")
         elif device.backend != name:

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from baseboard_conformance.exits import StaleWaiverError, UsageError
 from baseboard_conformance.outcome import Outcome, Result
+from baseboard_conformance.outside import as_list, as_table
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -51,17 +52,17 @@ def read_waivers(path: Path) -> tuple[Waiver, ...]:
         plain = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"waivers {path} cannot be read: {error}") from error
-    entries = plain.get("waiver")
-    if set(plain) - {"waiver"} or not isinstance(entries, list):
+    entries = as_list(plain.get("waiver"))
+    if set(plain) - {"waiver"} or entries is None:
         raise UsageError(f"waivers {path}: write one [[waiver]] table for each; found {sorted(plain)}")
-    return tuple(_waiver(number, entry, path) for number, entry in enumerate(entries, 1))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    return tuple(_waiver(number, entry, path) for number, entry in enumerate(entries, 1))
 
 
-def _waiver(number: int, entry: Any, path: Path) -> Waiver:
+def _waiver(number: int, entry: object, path: Path) -> Waiver:
     where = f"waivers {path}, entry {number}"
-    if not isinstance(entry, dict):
+    table = as_table(entry)
+    if table is None:
         raise UsageError(f"{where}: write it as a table, [[waiver]]")
-    table: dict[str, Any] = dict(entry)  # pyright: ignore[reportUnknownArgumentType]
     unknown = sorted(set(table) - _FIELDS)
     if unknown:
         raise UsageError(f"{where}: unknown fields {', '.join(unknown)}; known are {', '.join(sorted(_FIELDS))}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from baseboard.contract import KVCache, StepBatch
 from baseboard_conformance.attending import as_tensor_rows, clean_cache, compute, prepare
@@ -113,9 +114,9 @@ def _in_host_buffers(bench: Bench, batch: StepBatch) -> StepBatch:
     """The batch in arrays from ``allocate_host_buffer``, as the core has them."""
     moved: dict[str, Any] = {}
     for field in fields(batch):
-        array: Any = getattr(batch, field.name)
-        if isinstance(array, np.ndarray):
-            buffer: Any = bench.hook.allocate_host_buffer(shape=array.shape, dtype=array.dtype.name)
+        array: NDArray[Any] | int = getattr(batch, field.name)
+        if not isinstance(array, int):
+            buffer = bench.hook.allocate_host_buffer(shape=array.shape, dtype=array.dtype.name)
             buffer[...] = array
             moved[field.name] = buffer
     return replace(batch, **moved)

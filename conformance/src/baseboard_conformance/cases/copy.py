@@ -7,7 +7,9 @@ from functools import partial
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
+from baseboard.contract import KVCache
 from baseboard_conformance.bench import Bench, require
 from baseboard_conformance.case import Case, Profile
 from baseboard_conformance.cases.simple import Promise, promised
@@ -66,8 +68,8 @@ def _illegal(bench: Bench) -> None:
         pool.check(bench, f"after copy_blocks with {what} was refused")
 
 
-def _copy(bench: Bench, cache: object, pairs: object) -> None:
-    bench.hook.copy_blocks(cache=cache, pairs=pairs)  # pyright: ignore[reportArgumentType]
+def _copy(bench: Bench, cache: KVCache, pairs: NDArray[np.int64]) -> None:
+    bench.hook.copy_blocks(cache=cache, pairs=pairs)
 
 
 _PROMISES: Final = {

@@ -52,8 +52,8 @@ def _plain_model(bench: Bench, dtype: DType) -> Any:
         bos_token_id=1,
         eos_token_id=2,
     )
-    config._attn_implementation = "eager"  # noqa: SLF001 - transformers has no public way to say so
     model: Any = LlamaForCausalLM(config).eval().requires_grad_(requires_grad=False)
+    model.set_attn_implementation("eager")
     generator = torch.Generator().manual_seed(bench.seed)
     for parameter in model.parameters():
         noise = torch.randn(parameter.shape, generator=generator)

@@ -12,6 +12,7 @@ from baseboard_conformance.cli.develop import init, selfcheck
 from baseboard_conformance.cli.reports import diff, matrix, verify
 from baseboard_conformance.cli.running import run
 from baseboard_conformance.cli.say import say
+from baseboard_conformance.cli.soaking import soak
 
 
 def build_app() -> typer.Typer:
@@ -20,7 +21,7 @@ def build_app() -> typer.Typer:
         name="baseboard-conformance", no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
     )
     app.callback()(root)
-    for command in (run, explain, replay, support, perf, verify, diff, matrix, selfcheck, init):
+    for command in (run, explain, replay, soak, support, perf, verify, diff, matrix, selfcheck, init):
         app.command()(command)
     app.command("list")(list_cases)
     return app

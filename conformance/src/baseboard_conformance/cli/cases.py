@@ -20,6 +20,7 @@ from baseboard_conformance.cli.options import (
 from baseboard_conformance.cli.say import say
 from baseboard_conformance.exits import ExitCode, UsageError
 from baseboard_conformance.manifest import load_manifest
+from baseboard_conformance.outside import listed
 from baseboard_conformance.run import Request, plan
 from baseboard_conformance.runner.pool import Station
 
@@ -86,7 +87,7 @@ def support(backend: BackendOption) -> None:
     with Station(wanted.settings()) as station:
         facts = station.facts["backend"]
     for name, value in facts["capabilities"].items():
-        say(f"  {name:20} {', '.join(map(str, value)) if isinstance(value, list) else value}")  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        say(f"  {name:20} {listed(value)}")
     say(f"  {facts['distribution']} {facts['version']} on {facts['device']['name']}")
 
 

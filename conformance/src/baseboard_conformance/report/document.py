@@ -14,6 +14,7 @@ from baseboard_conformance.conclusion import Conclusion, conclude
 from baseboard_conformance.exits import ExitCode, UsageError
 from baseboard_conformance.manifest import canonical, load_manifest
 from baseboard_conformance.outcome import Outcome, Result
+from baseboard_conformance.outside import as_table
 from baseboard_conformance.runner.protocol import result_from_plain, result_to_plain
 
 SCHEMA: Final = 1
@@ -42,17 +43,18 @@ class Document:
     def read(cls, path: Path) -> Document:
         """Raises ``UsageError`` for what is no report of a schema that this suite knows."""
         try:
-            plain: Any = json.loads(path.read_text(encoding="utf-8"))
+            plain: object = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UsageError(f"{path} cannot be read as a report: {error}") from error
-        if not isinstance(plain, dict) or plain.get("kind") != KIND:  # pyright: ignore[reportUnknownMemberType]
+        table = as_table(plain)
+        if table is None or table.get("kind") != KIND:
             raise UsageError(f"{path} is no report of this suite")
-        schema: Any = plain.get("schema")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        schema = table.get("schema")
         if schema != SCHEMA:
             raise UsageError(
                 f"{path} has schema {schema}; this suite reads schema {SCHEMA}: upgrade baseboard-conformance"
             )
-        return cls(plain)  # pyright: ignore[reportUnknownArgumentType]
+        return cls(table)
 
     @property
     def results(self) -> list[Result]:

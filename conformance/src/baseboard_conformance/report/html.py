@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from baseboard_conformance.outcome import Outcome, Result
+from baseboard_conformance.outside import listed
 from baseboard_conformance.report.document import Document
 from baseboard_conformance.report.html_style import STYLE
 from baseboard_conformance.report.matrix import Cell, matrix, tallies
@@ -152,6 +153,5 @@ def _facts(document: Document) -> Iterator[str]:
     }
     yield '<section><h2>Where and what</h2><div class="wide"><table class="facts"><tbody>'
     for name, value in facts.items():
-        shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        yield f'<tr><th scope="row">{escape(name)}</th><td>{escape(str(shown))}</td></tr>'
+        yield f'<tr><th scope="row">{escape(name)}</th><td>{escape(listed(value))}</td></tr>'
     yield "</tbody></table></div></section>"

@@ -45,7 +45,11 @@ class Station:
 
     def do(self, case: Case) -> Result:
         """The case's result, whatever happens to the process."""
-        seed = case_seed(case.id, self._settings.seed)
+        return self.do_seeded(case, self._settings.seed)
+
+    def do_seeded(self, case: Case, run_seed: int) -> Result:
+        """As :meth:`do`, in a run of another seed."""
+        seed = case_seed(case.id, run_seed)
         failed = Result(case.id, Outcome.CRASH, seed=seed)
         try:
             worker = self._ready()

@@ -135,7 +135,7 @@ class WorkerProcess:
         with suppress(ValueError, OSError):
             while piece := os.read(stream.fileno(), 4096):
                 # A traceback comes in pieces of a few bytes: what is kept is counted in bytes.
-                self._printed += piece
+                self._printed.extend(piece)
                 del self._printed[:-_KEPT]
 
 
