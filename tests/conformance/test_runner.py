@@ -14,8 +14,8 @@ from baseboard_conformance.mutants.catalog import MUTANTS, VARIANTS
 from baseboard_conformance.mutants.plugins import write_plugins
 from baseboard_conformance.outcome import Outcome
 from baseboard_conformance.run import Request, plan, run
-from baseboard_conformance.runner.pool import Settings, Station
 from baseboard_conformance.runner.process import Launch
+from baseboard_conformance.runner.station import Settings, Station
 
 CASES = all_cases()
 #: Quick ones: two of each kind that a bad backend may spoil.

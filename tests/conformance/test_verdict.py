@@ -7,8 +7,8 @@ import pytest
 
 from baseboard.contract import AttentionSpec
 from baseboard_conformance.naive import naive_attention
-from baseboard_conformance.numerics import rounded
-from baseboard_conformance.oracle import Tensors, attention, visible
+from baseboard_conformance.numerics import EPSILON, rounded
+from baseboard_conformance.oracle import Tensors, attention, solve, visible
 from baseboard_conformance.verdict import Yardstick, judge
 
 LENGTH, SIZE = 4096, 32
@@ -95,3 +95,16 @@ def test_float32_allows_what_large_logits_cost() -> None:
     assert not judge(got, Yardstick(truth, truth, "float32")).passed
     assert judge(got, Yardstick(truth, truth, "float32", largest_logit=150.0)).passed
     assert not judge(truth * (1 + 4 * 2.0**-7), Yardstick(truth, truth, "bfloat16", largest_logit=150.0)).passed
+
+
+def test_where_terms_cancel_an_error_is_measured_against_the_terms() -> None:
+    """0.5 x 1 + 0.5 x -0.999 is 0.0005: two right results differ by half of it, and a wrong one is still found."""
+    tensors = Tensors(np.zeros((1, 1, 1)), np.zeros((2, 1, 1)), np.array([[[1.0]], [[-0.999]]]))
+    solved = solve(tensors, AttentionSpec(1, 1, 1, 1.0), visible(1, 2, None, causal=True))
+    assert solved.out[0, 0, 0] == pytest.approx(0.0005)
+    assert solved.spread[0, 0, 0] == pytest.approx(np.hypot(0.5, 0.4995))
+    rounding = 0.3 * EPSILON["float16"]
+    lucky = Yardstick(solved.out, solved.out, "float16", spread=solved.spread)
+    assert judge(solved.out + rounding, lucky).row_ratio == pytest.approx(0.3 / 2 / np.hypot(0.5, 0.4995))
+    assert judge(solved.out + rounding, Yardstick(solved.out, solved.out, "float16")).row_ratio > 100
+    assert not judge(np.full((1, 1, 1), 0.5), lucky).passed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 
 class ExitCode(IntEnum):
@@ -18,6 +18,13 @@ class ExitCode(IntEnum):
     STALE_WAIVER = 11  #: a waiver has expired, matches nothing, or waives what passes
     BACKEND_UNAVAILABLE = 12  #: installed, but it does not load or has no device
     SPEC_UNSUPPORTED = 13  #: no manifest for the contract version that was asked for
+
+
+class Allowance(Enum):
+    """What a run may lack and still end with 0."""
+
+    NOTHING = ""
+    PARTIAL = "partial"  #: cases that are waived or left out
 
 
 class SuiteError(Exception):

@@ -30,12 +30,28 @@ def visible(num_queries: int, num_keys: int, window: int | None, causal: bool) -
     return seen & (j <= p) if causal else seen
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """What attention gives, and how much of it rounding may move; ``[Q, H, Dv]`` both."""
+
+    out: Array
+    #: Root of the sum of ``(weight x value)^2``: what comes of errors that are relative to each term, and of different
+    #: signs. Where the terms cancel, ``out`` is far smaller than this, and so is no measure of its own error.
+    spread: Array
+
+
 def attention(tensors: Tensors, spec: AttentionSpec, seen: NDArray[np.bool_]) -> Array:
     """The result ``[Q, H, Dv]``; ``seen`` as :func:`visible` gives it."""
+    return solve(tensors, spec, seen).out
+
+
+def solve(tensors: Tensors, spec: AttentionSpec, seen: NDArray[np.bool_]) -> Solution:
+    """As :func:`attention`, with what its error is measured against."""
     query, key, value = tensors.query, tensors.key, tensors.value
     p = np.arange(len(key) - len(query), len(key))[:, None]
     j = np.arange(len(key))[None, :]
     out = np.zeros((*query.shape[:2], value.shape[2]))
+    spread = np.zeros_like(out)
     ratio = spec.num_heads // spec.num_kv_heads
     for h in range(spec.num_heads):
         x = spec.scale * (query[:, h] @ key[:, h // ratio].T)
@@ -49,8 +65,10 @@ def attention(tensors: Tensors, spec: AttentionSpec, seen: NDArray[np.bool_]) ->
         sighted = np.isfinite(top[:, 0])
         weights = np.exp(x[sighted] - top[sighted])
         total = weights.sum(axis=1, keepdims=True) + np.exp(sink - top[sighted])
-        out[sighted, h] = (weights / total) @ value[:, h // ratio]
-    return out
+        weights /= total
+        out[sighted, h] = weights @ value[:, h // ratio]
+        spread[sighted, h] = np.sqrt(weights**2 @ value[:, h // ratio] ** 2)
+    return Solution(out, spread)
 
 
 def largest_logit(tensors: Tensors, spec: AttentionSpec) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,7 @@ from baseboard.contract import StepBatch
 from baseboard_conformance.layouts import Row
 from baseboard_conformance.naive import naive_attention
 from baseboard_conformance.numerics import Array, rounded
-from baseboard_conformance.oracle import Tensors, attention, largest_logit, visible
+from baseboard_conformance.oracle import Tensors, largest_logit, solve, visible
 from baseboard_conformance.scenario import Geometry, blocks_of
 from baseboard_conformance.verdict import Yardstick
 
@@ -38,21 +38,24 @@ class Problem:
     def yardstick(self) -> Yardstick:
         """Of the tokens that are no padding, ``[T', H, Dv]``."""
         spec, dtype = self.geometry.attention, self.geometry.kv.dtype
+        solutions = [solve(tensors, spec, seen) for tensors, seen in self._sequences()]
         return Yardstick(
-            truth=self.solve(lambda tensors, seen: attention(tensors, spec, seen)),
+            truth=np.concatenate([solution.out for solution in solutions]),
             naive=self.solve(lambda tensors, seen: naive_attention(tensors, spec, seen, dtype)),
             dtype=dtype,
+            spread=np.concatenate([solution.spread for solution in solutions]),
             largest_logit=max(largest_logit(tensors, spec) for tensors in self.tensors),
         )
 
     def solve(self, method: Callable[[Tensors, NDArray[np.bool_]], Array]) -> Array:
+        """What ``method`` makes of the sequences that are no padding, given what each query sees."""
+        return np.concatenate([method(tensors, seen) for tensors, seen in self._sequences()])
+
+    def _sequences(self) -> Iterator[tuple[Tensors, NDArray[np.bool_]]]:
         window, causal = self.geometry.attention.sliding_window, self.geometry.causal
-        parts = [
-            method(tensors, visible(len(tensors.query), len(tensors.key), window, causal))
-            for row, tensors in zip(self.rows, self.tensors, strict=True)
-            if not row.padding
-        ]
-        return np.concatenate(parts)
+        for row, tensors in zip(self.rows, self.tensors, strict=True):
+            if not row.padding:
+                yield tensors, visible(len(tensors.query), len(tensors.key), window, causal)
 
     def new_rows(self, name: str) -> Array:
         """Keys or values of the step's own tokens, ``[T, Hkv, D]``."""

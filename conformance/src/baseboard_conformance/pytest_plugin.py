@@ -6,6 +6,7 @@ adds its options and does nothing else; so nothing of the suite is imported at i
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,8 +27,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--cts-seed", default="0", metavar="N", help="seed of all inputs, or random (default: 0)")
     group.addoption("--cts-cases", action="append", metavar="GLOB", help="only cases whose ids match; may be repeated")
     group.addoption("--cts-waivers", metavar="FILE", help="file of known failures")
-    group.addoption("--cts-timeout", type=float, metavar="S", help="seconds for each case")
+    group.addoption("--cts-timeout", type=_seconds, metavar="S", help="seconds for each case (default: the case's own)")
+    group.addoption("--cts-workers", type=_workers, default=1, metavar="N", help="processes that do cases at once")
+    group.addoption("--cts-allow", default="", metavar="partial", help="exit with 0 when cases are waived or left out")
     group.addoption("--cts-report-dir", metavar="DIR", help="write the report there")
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not value >= 0.1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 0.1 seconds")
+    return value
+
+
+def _workers(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 64:
+        raise argparse.ArgumentTypeError(f"{text} is not from 1 to 64")
+    return value
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -11,13 +10,14 @@ from typing import Final
 import pytest
 
 from baseboard_conformance.case import Case
-from baseboard_conformance.cli.options import read_profile, read_seed
+from baseboard_conformance.cli.options import read_allowance, read_profile, read_seed
 from baseboard_conformance.exits import SuiteError
 from baseboard_conformance.outcome import Outcome, Result
 from baseboard_conformance.report.document import Document
 from baseboard_conformance.report.folder import write_report
+from baseboard_conformance.report.replaying import replay_command
 from baseboard_conformance.run import Journal, Plan, Request, document, plan
-from baseboard_conformance.runner.pool import Station
+from baseboard_conformance.runner.ahead import Ahead
 
 #: Name under which a test's outcome is kept with its report.
 _PROPERTY: Final = "cts_outcome"
@@ -29,8 +29,8 @@ class ConformanceSession:
     def __init__(self, wanted: Plan) -> None:
         self._plan: Final = wanted
         self._journal: Final = Journal(wanted, lambda _: None)
-        self._station: Station | None = None
-        self._began = time.time()
+        self._selected: Sequence[Case] = ()
+        self._ahead: Ahead | None = None
         self._document: Document | None = None
         self._complaint: str | None = None
 
@@ -39,14 +39,24 @@ class ConformanceSession:
         return self._plan.cases
 
     def do(self, case: Case) -> Result:
-        if self._station is None:
-            try:
-                self._station = Station(self._plan.settings())
-            except SuiteError as error:
-                pytest.exit(str(error), returncode=error.code)
-        if case.alone:
-            self._station.renew()
-        return self._journal.take(self._station.do(case))
+        """The case's result: it may have been done already while other tests were told."""
+        if self._ahead is None:
+            self._ahead = Ahead(self._plan.settings(), self._selected)
+        try:
+            return self._journal.take(self._ahead.result(case))
+        except SuiteError as error:
+            pytest.exit(str(error), returncode=error.code)
+
+    def again(self, case: Case) -> str:
+        """The command that does the case once more."""
+        request = self._plan.request
+        return replay_command(case.id, request.backend, request.seed)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """What was deselected is not done."""
+        calls = [getattr(item, "callspec", None) for item in session.items]
+        cases = [call.params.get("conformance_case") for call in calls if call is not None]
+        self._selected = [case for case in cases if isinstance(case, Case)]
 
     def pytest_report_header(self) -> str:
         request, manifest = self._plan.request, self._plan.manifest
@@ -64,12 +74,14 @@ class ConformanceSession:
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """The verdict decides how pytest exits, unless pytest has a complaint of its own."""
-        if self._station is None:
+        if self._ahead is None:
             return
-        facts = self._station.facts
-        self._station.close()
-        self._document = document(self._plan, self._journal.results, facts, self._began)
-        code = self._document.code
+        self._ahead.give_up()
+        self._journal.interrupted = session.exitstatus == pytest.ExitCode.INTERRUPTED
+        if not self._journal.results:
+            return
+        self._document = document(self._journal, self._ahead.facts)
+        code = self._plan.request.exit_code(self._document)
         if self._plan.request.report_dir is not None:
             try:
                 write_report(self._document, self._plan.request.report_dir)
@@ -89,6 +101,8 @@ class ConformanceSession:
 
 def session_of(config: pytest.Config) -> ConformanceSession:
     """Raises ``pytest.UsageError`` for what cannot be run as asked."""
+    if hasattr(config, "workerinput") or config.getoption("numprocesses", None):
+        raise pytest.UsageError("a conformance run is one run: give --cts-workers N instead of pytest-xdist's -n")
 
     def option(name: str) -> str | None:
         value = config.getoption(name)
@@ -104,6 +118,8 @@ def session_of(config: pytest.Config) -> ConformanceSession:
             patterns=tuple(config.getoption("--cts-cases") or ()),
             waivers=None if waivers is None else Path(waivers),
             timeout=None if timeout is None else float(timeout),
+            workers=int(config.getoption("--cts-workers")),
+            allowance=read_allowance(str(option("--cts-allow"))),
             report_dir=None if folder is None else Path(folder),
             command=("pytest", *sys.argv[1:]),
         )

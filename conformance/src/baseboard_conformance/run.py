@@ -8,7 +8,7 @@ import fnmatch
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,13 @@ from baseboard_conformance import __version__
 from baseboard_conformance.case import Case, Profile
 from baseboard_conformance.cases import all_cases
 from baseboard_conformance.conclusion import Conclusion, conclude
-from baseboard_conformance.exits import SuiteError, UsageError
+from baseboard_conformance.exits import Allowance, ExitCode, SuiteError, UsageError
 from baseboard_conformance.manifest import Manifest, drifted, load_manifest
 from baseboard_conformance.outcome import Result
 from baseboard_conformance.report.document import Document
-from baseboard_conformance.runner.pool import Settings, run_cases
+from baseboard_conformance.runner.crew import Crew
 from baseboard_conformance.runner.process import Launch
+from baseboard_conformance.runner.station import Settings
 from baseboard_conformance.waivers import Waiver, apply, check_waivers, read_waivers
 
 
@@ -39,9 +40,17 @@ class Request:
     waivers: Path | None = None
     timeout: float | None = None
     workers: int = 1
+    allowance: Allowance = Allowance.NOTHING
     report_dir: Path | None = None
     paths: tuple[Path, ...] = ()  #: put before the import path of the workers
     command: tuple[str, ...] = ()  #: as the user typed it
+
+    def exit_code(self, report: Document) -> ExitCode:
+        """How a run of this request ends that made ``report``."""
+        if report.interrupted:
+            return ExitCode.INTERRUPTED
+        excused = self.allowance is Allowance.PARTIAL and report.code is ExitCode.PARTIAL
+        return ExitCode.CONFORMANT if excused else report.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +93,8 @@ class Journal:
     plan: Plan
     told: Callable[[Result], None]
     results: list[Result] = field(default_factory=list[Result])
+    began: float = field(default_factory=time.time)  #: seconds since 1970
+    interrupted: bool = False
 
     def take(self, result: Result) -> Result:
         folder = self.plan.request.report_dir
@@ -96,15 +107,24 @@ class Journal:
 
 
 def run(wanted: Plan, told: Callable[[Result], None]) -> Document:
-    """Do it; ``told`` hears each result. Raises ``UnavailableError`` when the backend does not open."""
+    """Do it; ``told`` hears each result. Raises ``UnavailableError`` when the backend does not open.
+
+    Ctrl-C ends the cases under way; the report is of those that were done. With none it is passed on.
+    """
     journal = Journal(wanted, told)
-    began = time.time()
-    facts = run_cases(wanted.cases, wanted.settings(), lambda result: _quiet(journal.take(result)))
-    return document(wanted, journal.results, facts, began)
+    crew = Crew(wanted.settings())
+    try:
+        crew.do(wanted.cases, lambda result: _quiet(journal.take(result)))
+    except KeyboardInterrupt:
+        if not journal.results:
+            raise
+        journal.interrupted = True
+    return document(journal, crew.facts)
 
 
-def document(wanted: Plan, results: Sequence[Result], facts: Mapping[str, Any], began: float) -> Document:
-    """The report of a run that began at ``began`` (seconds since 1970)."""
+def document(journal: Journal, facts: Mapping[str, Any]) -> Document:
+    """The report; ``facts`` are what a worker said of the backend."""
+    wanted, results = journal.plan, journal.results
     conclusion: Conclusion = conclude(
         results, wanted.manifest, wanted.request.profile, facts["backend"]["capabilities"]["dtypes"]
     )
@@ -119,9 +139,12 @@ def document(wanted: Plan, results: Sequence[Result], facts: Mapping[str, Any], 
             "seed": wanted.request.seed,
             "patterns": list(wanted.request.patterns),
             "command": list(wanted.request.command),
-            "started": datetime.datetime.fromtimestamp(began, tz=datetime.timezone.utc).isoformat(timespec="seconds"),
-            "duration": round(time.time() - began, 3),
-            "backend": facts["backend"],
+            "started": datetime.datetime.fromtimestamp(journal.began, tz=datetime.timezone.utc).isoformat(
+                timespec="seconds"
+            ),
+            "duration": round(time.time() - journal.began, 3),
+            "interrupted": journal.interrupted,
+            "backend": {**facts["backend"], "asked": wanted.request.backend},
             "environment": environment(facts["libraries"]),
             "waivers": [
                 {"case": w.case, "kind": w.kind, "reason": w.reason, "issue": w.issue, "expires": w.expires.isoformat()}

@@ -14,8 +14,8 @@ from baseboard_conformance.exits import UnavailableError
 from baseboard_conformance.mutants.catalog import MUTANTS, VARIANTS, Mutant, Variant
 from baseboard_conformance.mutants.plugins import write_plugins
 from baseboard_conformance.outcome import Outcome, Result
-from baseboard_conformance.runner.pool import Settings, Station
 from baseboard_conformance.runner.process import Launch
+from baseboard_conformance.runner.station import Settings, Station
 
 #: A hanging mutant is given this long.
 _PATIENCE: Final = 20.0

@@ -18,7 +18,7 @@ from baseboard_conformance.case import Case
 from baseboard_conformance.exits import SuiteError, UsageError
 from baseboard_conformance.outcome import Outcome, Result
 from baseboard_conformance.outside import as_table
-from baseboard_conformance.runner.pool import Station
+from baseboard_conformance.runner.station import Station
 
 _FORMAT: Final = 1
 
@@ -41,7 +41,8 @@ class Totals:
     """All rounds together."""
 
     seeds: int
-    executed: int
+    results: int
+    executed: int  #: of the results: the others are not claimed
     failures: tuple[str, ...]
     worst: Round | None
 
@@ -49,6 +50,7 @@ class Totals:
     def of(cls, rounds: Sequence[Round]) -> Totals:
         return cls(
             len(rounds),
+            sum(each.executed + each.not_claimed for each in rounds),
             sum(each.executed for each in rounds),
             tuple(f"seed {each.seed}: {failure}" for each in rounds for failure in each.failures),
             max(rounds, key=lambda each: each.worst_ratio, default=None),

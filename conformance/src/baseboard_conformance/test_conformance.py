@@ -10,8 +10,10 @@ from baseboard_conformance.pytest_plugin import SESSION
 
 
 def test_contract(conformance_case: Case, request: pytest.FixtureRequest) -> None:
-    result = request.config.stash[SESSION].do(conformance_case)
+    session = request.config.stash[SESSION]
+    result = session.do(conformance_case)
     request.node.user_properties.append(("cts_outcome", result.outcome.value))
     request.node.user_properties.append(("cts_seed", result.seed))
     if result.outcome.bad or result.outcome in {Outcome.XPASS, Outcome.ERROR}:
-        pytest.fail(f"{result.outcome.value} {result.case} (seed {result.seed})\n{result.message}", pytrace=False)
+        told = f"{result.outcome.value} {result.case} (seed {result.seed})\n{result.message.strip()}"
+        pytest.fail(f"{told}\nagain: {session.again(conformance_case)}", pytrace=False)

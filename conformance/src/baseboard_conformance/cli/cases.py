@@ -22,7 +22,7 @@ from baseboard_conformance.exits import ExitCode, UsageError
 from baseboard_conformance.manifest import load_manifest
 from baseboard_conformance.outside import listed
 from baseboard_conformance.run import Request, plan
-from baseboard_conformance.runner.pool import Station
+from baseboard_conformance.runner.station import Station
 
 CaseArgument = Annotated[str, typer.Argument(help="Id of a case.")]
 

@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from baseboard_conformance.case import Profile
-from baseboard_conformance.exits import UsageError
+from baseboard_conformance.exits import Allowance, UsageError
 
 BackendOption: TypeAlias = Annotated[
     str, typer.Option("--backend", "-b", help="Name, as `baseboard backends` shows it.")
@@ -28,6 +28,14 @@ def read_profile(text: str) -> Profile:
     known = {profile.label: profile for profile in Profile}
     if text not in known:
         raise UsageError(f"profile {text!r} is unknown; known are {', '.join(known)}")
+    return known[text]
+
+
+def read_allowance(text: str) -> Allowance:
+    """Raises ``UsageError``."""
+    known = {allowance.value: allowance for allowance in Allowance}
+    if text not in known:
+        raise UsageError(f"allowance {text!r} is unknown; known is {' or '.join(filter(None, known))}")
     return known[text]
 
 

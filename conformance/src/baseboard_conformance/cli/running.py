@@ -15,11 +15,12 @@ from baseboard_conformance.cli.options import (
     SeedOption,
     SpecOption,
     TimeoutOption,
+    read_allowance,
     read_profile,
     read_seed,
 )
 from baseboard_conformance.cli.say import say, tell_result, tell_summary
-from baseboard_conformance.exits import ExitCode, InterruptedRunError, UsageError
+from baseboard_conformance.exits import InterruptedRunError
 from baseboard_conformance.report.folder import write_report
 from baseboard_conformance.run import Request, plan
 from baseboard_conformance.run import run as run_plan
@@ -42,8 +43,6 @@ def run(
     Exit codes: 0 conformant, 1 not conformant, 2 interrupted, 3 fault of the suite or the machine, 4 usage, 5 nothing
     ran, 10 partial, 11 stale waiver, 12 backend not available, 13 contract version not known.
     """
-    if allow not in {"", "partial"}:
-        raise UsageError(f"--allow {allow!r} is unknown; known is partial")
     request = Request(
         backend=backend,
         profile=read_profile(profile),
@@ -53,6 +52,7 @@ def run(
         waivers=waivers,
         timeout=timeout,
         workers=workers,
+        allowance=read_allowance(allow),
         report_dir=report_dir,
         command=("baseboard-conformance", *sys.argv[1:]),
     )
@@ -61,10 +61,11 @@ def run(
     try:
         document = run_plan(wanted, tell_result)
     except KeyboardInterrupt:
-        raise InterruptedRunError("interrupted: no report is written") from None
+        raise InterruptedRunError("interrupted before a case was done: there is nothing to report") from None
     tell_summary(document)
     if report_dir is not None:
         write_report(document, report_dir)
         say(f"report: {report_dir / 'report.html'}")
-    code = document.code
-    raise typer.Exit(ExitCode.CONFORMANT if allow and code is ExitCode.PARTIAL else code)
+    if document.interrupted:
+        raise InterruptedRunError(f"interrupted: {len(wanted.cases) - len(document.results)} cases were not done")
+    raise typer.Exit(request.exit_code(document))

@@ -41,6 +41,6 @@ def tell_summary(document: Document) -> None:
         if result.outcome.bad or result.outcome is Outcome.ERROR:
             say(f"\n{result.outcome.value} {result.case} (seed {result.seed})")
             say("  " + result.message.strip().replace("\n", "\n  "))
-            say(f"  again: {replay_command(document, result)}")
+            say(f"  again: {replay_command(result.case, document.asked, document.plain['seed'])}")
     plain = document.plain
     say(f"\n{plain['backend']['name']}: {plain['verdict']['word']}: {document.sentence}")

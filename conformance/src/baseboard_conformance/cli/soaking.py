@@ -12,8 +12,8 @@ from baseboard_conformance.cli.options import BackendOption, ProfileOption, Time
 from baseboard_conformance.cli.say import say
 from baseboard_conformance.exits import ExitCode, UsageError
 from baseboard_conformance.run import Plan, Request, plan
-from baseboard_conformance.runner.pool import Settings, Station
 from baseboard_conformance.runner.process import Launch
+from baseboard_conformance.runner.station import Settings, Station
 from baseboard_conformance.soaking import Journal, Round, Totals
 from baseboard_conformance.soaking import soak as soak_all
 
@@ -64,7 +64,8 @@ def _tell(done: Round) -> None:
 
 
 def _conclude(totals: Totals, backend: str) -> None:
-    say(f"{totals.seeds} seeds, {totals.executed} cases executed, {len(totals.failures)} failed")
+    counts = f"{totals.seeds} seeds, {totals.results} results, {len(totals.failures)} failed"
+    say(f"{counts}; {totals.results - totals.executed} not claimed")
     if totals.worst is not None:
         worst = totals.worst
         say(f"worst: {worst.worst_ratio:.3f} of the allowed error in {worst.worst_case} with seed {worst.seed}")

@@ -65,8 +65,25 @@ class Document:
         return ExitCode(self.plain["verdict"]["code"])
 
     @property
+    def interrupted(self) -> bool:
+        """Whether somebody ended the run before all cases were done."""
+        return bool(self.plain.get("interrupted"))
+
+    @property
+    def asked(self) -> str:
+        """The backend as the user asked for it, a device or level behind the colon."""
+        backend = self.plain["backend"]
+        return str(backend.get("asked", backend["name"]))
+
+    @property
     def sentence(self) -> str:
         return str(self.plain["verdict"]["sentence"])
+
+    @property
+    def lead(self) -> str:
+        """The verdict's sentence as it opens a page."""
+        sentence = f"{self.sentence[0].upper()}{self.sentence[1:]}."
+        return f"The run was interrupted. {sentence}" if self.interrupted else sentence
 
     def text(self) -> str:
         """Canonical: equal reports are equal files."""

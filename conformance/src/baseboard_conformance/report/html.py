@@ -42,7 +42,7 @@ def _head(document: Document) -> Iterator[str]:
     kind = f"Baseboard conformance · contract {plain['spec']} · {plain['profile']}"
     yield f'<header><p class="kind">{escape(kind)}</p>'
     yield f'<h1>{escape(backend["name"])} <span class="verdict {state}">{escape(verdict["word"])}</span></h1>'
-    yield f'<p class="lead">{escape(document.sentence[0].upper() + document.sentence[1:])}.</p>'
+    yield f'<p class="lead">{escape(document.lead)}</p>'
     yield f"<p>{escape(_origin(backend))}</p>"
     yield '<ul class="counts">'
     for outcome in Outcome:
@@ -90,7 +90,8 @@ def _failure(document: Document, result: Result) -> Iterator[str]:
     if result.waiver:
         yield f"<p>Waived: {escape(result.waiver)}</p>"
     yield f"<pre>{escape(result.message.strip())}</pre>"
-    yield f'<p class="replay"><code>{escape(replay_command(document, result))}</code></p>'
+    again = replay_command(result.case, document.asked, document.plain["seed"])
+    yield f'<p class="replay"><code>{escape(again)}</code></p>'
     if result.evidence:
         yield f'<p>Inputs: <a href="{escape(result.evidence)}">{escape(result.evidence)}</a></p>'
     yield "</article>"

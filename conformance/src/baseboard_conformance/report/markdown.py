@@ -21,7 +21,7 @@ def _lines(document: Document) -> Iterator[str]:
     backend = plain["backend"]
     yield f"# {backend['name']}: {plain['verdict']['word']}"
     yield ""
-    yield f"{document.sentence[0].upper()}{document.sentence[1:]}."
+    yield f"{document.lead}"
     yield ""
     yield f"* backend: {backend['distribution']} {backend['version']} on {backend['device']['name']}"
     yield f"* contract {plain['spec']}, profile {plain['profile']}, seed {plain['seed']}"
@@ -38,6 +38,7 @@ def _lines(document: Document) -> Iterator[str]:
 
 
 def _failures(document: Document) -> Iterator[str]:
+    plain = document.plain
     for result in document.results:
         if result.outcome in {Outcome.PASS, Outcome.NOT_CLAIMED}:
             continue
@@ -51,7 +52,7 @@ def _failures(document: Document) -> Iterator[str]:
         yield result.message.strip().replace("```", "'''")
         yield "```"
         yield ""
-        yield f"    {replay_command(document, result)}"
+        yield f"    {replay_command(result.case, document.asked, plain['seed'])}"
 
 
 def _grid(document: Document) -> Iterator[str]:

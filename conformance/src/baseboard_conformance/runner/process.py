@@ -40,10 +40,10 @@ class WorkerTimeoutError(Exception):
 
 
 class WorkerProcess:
-    """Starts the process and opens the backend in it. Close it, or use it as a context manager."""
+    """A process that does cases. Open it first; close it, or use it as a context manager."""
 
     def __init__(self, launch: Launch) -> None:
-        """Raises ``UnavailableError`` with the reason when the backend does not open."""
+        self._launch: Final = launch
         path = os.pathsep.join([*map(str, launch.paths), *filter(None, [os.environ.get("PYTHONPATH")])])
         variables = {**os.environ, **({"PYTHONPATH": path} if path else {}), **launch.environment}
         self._process: Final = subprocess.Popen(
@@ -60,7 +60,19 @@ class WorkerProcess:
             self._follow(self._process.stdout, self._take_answers),
             self._follow(self._process.stderr, self._take_printed),
         ]
-        self.facts: Final[Mapping[str, Any]] = self._open(launch)
+
+    def open(self) -> Mapping[str, Any]:
+        """Open the backend; its facts. Raises ``UnavailableError`` with the reason when it does not open."""
+        launch = self._launch
+        try:
+            answer = self.ask({"backend": launch.backend, "threads": launch.threads}, launch.open_timeout)
+        except (WorkerDiedError, WorkerTimeoutError) as error:
+            self.close()
+            raise UnavailableError(f"backend {launch.backend!r} did not open: {error}") from error
+        if "unavailable" in answer:
+            self.close()
+            raise UnavailableError(answer["unavailable"])
+        return answer["ready"]
 
     def ask(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         """The worker's answer. Raises ``WorkerDiedError`` or ``WorkerTimeoutError``; then the process is gone."""
@@ -85,8 +97,7 @@ class WorkerProcess:
 
     def close(self) -> None:
         """End the process and everything it started. Calling it twice is harmless."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self.kill()
         self._process.wait()
         for reader in self._readers:
             reader.join(timeout=5)
@@ -95,22 +106,16 @@ class WorkerProcess:
                 with suppress(OSError):
                     stream.close()
 
+    def kill(self) -> None:
+        """From any thread: whoever waits for an answer hears that the worker died."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
     def __enter__(self) -> WorkerProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _open(self, launch: Launch) -> Mapping[str, Any]:
-        try:
-            answer = self.ask({"backend": launch.backend, "threads": launch.threads}, launch.open_timeout)
-        except (WorkerDiedError, WorkerTimeoutError) as error:
-            self.close()
-            raise UnavailableError(f"backend {launch.backend!r} did not open: {error}") from error
-        if "unavailable" in answer:
-            self.close()
-            raise UnavailableError(answer["unavailable"])
-        return answer["ready"]
 
     def _died(self) -> WorkerDiedError:
         code = self._process.wait()

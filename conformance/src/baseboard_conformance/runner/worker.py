@@ -1,14 +1,17 @@
 """The worker process: opens the backend once, does one case after the other, and answers on a stream of its own.
 
-What a backend prints goes where errors go; what it reads from standard input is nothing.
+What a backend prints goes where errors go; what it reads from standard input is nothing. When the parent is gone, so
+is this process, whatever the backend is doing.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import os
+import queue
 import sys
-from dataclasses import asdict
+import threading
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,15 +20,17 @@ from baseboard.discovery import Backend, open_backend
 from baseboard_conformance.bench import Bench
 from baseboard_conformance.cases import all_cases
 from baseboard_conformance.evidence import save
-from baseboard_conformance.execute import execute
+from baseboard_conformance.execute import Done, execute
 from baseboard_conformance.inspecting import source_of
+from baseboard_conformance.outcome import Result
 from baseboard_conformance.runner.protocol import decode, encode, result_to_plain
 
 
 def main() -> None:
-    requests, answers = _take_streams()
+    stream, answers = _take_streams()
     faulthandler.enable()
-    opening = decode(requests.readline())
+    requests = _follow(stream)
+    opening = requests.get()
     try:
         _limit_threads(opening["threads"])
         backend = open_backend(opening["backend"])
@@ -34,23 +39,45 @@ def main() -> None:
         words = str(error) if isinstance(error, BaseboardError) else f"{type(error).__name__}: {error}"
         answers.write(encode({"unavailable": words}))
         answers.flush()
-        return
+        os._exit(0)  # a thread is reading: an orderly end would wait for it
     answers.flush()
     cases = all_cases()
-    for line in requests:
-        request = decode(line)
+    while True:
+        request = requests.get()
         case = cases[request["case"]]
         # Shortly before the parent loses patience, say where the time went.
         faulthandler.dump_traceback_later(0.9 * request["timeout"])
         done = execute(case, Bench(backend, opening["backend"], request["seed"], request["shrinking"]))
         faulthandler.cancel_dump_traceback_later()
-        plain = result_to_plain(done.result)
-        if done.evidence and request["evidence"]:
-            origin = {"case": case.id, "seed": request["seed"], "backend": opening["backend"]}
-            save(Path(request["evidence"]), done.evidence, origin)
-            plain["evidence"] = request["evidence"]
-        answers.write(encode({"result": plain, "lost": done.lost}))
+        origin = {"case": case.id, "seed": request["seed"], "backend": opening["backend"]}
+        result = _with_evidence(done, request["evidence"], origin)
+        answers.write(encode({"result": result_to_plain(result), "lost": done.lost}))
         answers.flush()
+
+
+def _follow(stream: IO[str]) -> queue.SimpleQueue[dict[str, Any]]:
+    """The parent's requests as they come; the end of the stream is the end of this process."""
+    requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+
+    def read() -> None:
+        for line in stream:
+            requests.put(decode(line))
+        os._exit(0)
+
+    threading.Thread(target=read, daemon=True).start()
+    return requests
+
+
+def _with_evidence(done: Done, path: str | None, origin: dict[str, Any]) -> Result:
+    """The result, its inputs saved; the message says so where that cannot be done."""
+    if not done.evidence or path is None:
+        return done.result
+    try:
+        save(Path(path), done.evidence, origin)
+    except OSError as error:
+        Path(path).unlink(missing_ok=True)
+        return replace(done.result, message=f"{done.result.message}\n(its inputs cannot be saved: {error})")
+    return replace(done.result, evidence=path)
 
 
 def _take_streams() -> tuple[IO[str], IO[str]]:

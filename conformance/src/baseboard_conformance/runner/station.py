@@ -1,10 +1,9 @@
-"""Doing many cases in few worker processes, each respawned when its backend took it down."""
+"""Where cases are done: a worker process, and its successor when a backend took it down."""
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -33,15 +32,36 @@ class Settings:
 
 
 class Station:
-    """One worker process and its successors. Not thread-safe."""
+    """One worker process and its successors; a context manager that opens and closes it.
+
+    Of one thread alone, but for :meth:`give_up`.
+    """
 
     def __init__(self, settings: Settings) -> None:
-        """Raises ``UnavailableError`` when the backend does not open."""
         self._settings: Final = settings
-        self._worker: WorkerProcess | None = WorkerProcess(settings.launch)
+        self._lock: Final = threading.Lock()  #: of the two below
+        self._worker: WorkerProcess | None = None
+        self._given_up = False
         self._failures = 0
         self._reason = ""
-        self.facts: Final[Mapping[str, Any]] = self._worker.facts
+        self._facts: Mapping[str, Any] = {}
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the worker said of the backend when it opened it."""
+        return self._facts
+
+    def open(self) -> None:
+        """Raises ``UnavailableError`` when the backend does not open."""
+        with self._lock:
+            if self._given_up:
+                raise UnavailableError("the run was given up")
+            worker = self._worker = WorkerProcess(self._settings.launch)
+        try:
+            self._facts = worker.open()
+        except BaseException:  # Ctrl-C too: no process stays behind
+            self.close()
+            raise
 
     def do(self, case: Case) -> Result:
         """The case's result, whatever happens to the process."""
@@ -66,10 +86,10 @@ class Station:
         try:
             answer = worker.ask(request, timeout)
         except WorkerDiedError as error:
-            self._worker = None
+            self.close()
             return replace(failed, message=str(error))
         except WorkerTimeoutError as error:
-            self._worker = None
+            self.close()
             return replace(failed, outcome=Outcome.TIMEOUT, message=str(error), duration=timeout)
         if answer["lost"]:
             self.close()
@@ -80,11 +100,20 @@ class Station:
         self.close()
 
     def close(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        with self._lock:
+            worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.close()
+
+    def give_up(self) -> None:
+        """From any thread: the case under way ends now, and no process is started any more."""
+        with self._lock:
+            self._given_up = True
+            if self._worker is not None:
+                self._worker.kill()
 
     def __enter__(self) -> Station:
+        self.open()
         return self
 
     def __exit__(
@@ -97,78 +126,15 @@ class Station:
             if self._failures >= _REOPENINGS:
                 raise UnavailableError(self._reason)
             try:
-                self._worker = WorkerProcess(self._settings.launch)
+                self.open()
                 self._failures = 0
             except UnavailableError as error:
                 self._failures, self._reason = self._failures + 1, str(error)
                 raise
+        assert self._worker is not None, "open() gave a worker"
         return self._worker
 
     def _evidence(self, case: Case) -> str | None:
         if self._settings.evidence is None:
             return None
         return str(self._settings.evidence / f"{case.id.replace('/', '--')}.npz")
-
-
-def run_cases(cases: Sequence[Case], settings: Settings, told: Callable[[Result], None]) -> Mapping[str, Any]:
-    """Do all cases; ``told`` is called in this thread with each result. Gives the facts of the backend.
-
-    Cases that others would disturb come last, one by one, each in a fresh process. Raises ``UnavailableError`` when
-    the backend does not open at all.
-    """
-    together = [case for case in cases if not case.alone]
-    with Station(settings) as first:
-        _spread(together, settings, first, told)
-        for case in (case for case in cases if case.alone):
-            first.renew()
-            told(first.do(case))
-        return first.facts
-
-
-def _spread(cases: Sequence[Case], settings: Settings, first: Station, told: Callable[[Result], None]) -> None:
-    if settings.workers <= 1 or len(cases) < 2:
-        for case in cases:
-            told(first.do(case))
-        return
-    todo: queue.SimpleQueue[Case] = queue.SimpleQueue()
-    done: queue.SimpleQueue[Result | BaseException] = queue.SimpleQueue()
-    for case in cases:
-        todo.put(case)
-    stop = threading.Event()
-    extra = range(min(settings.workers, len(cases)) - 1)
-    threads = [threading.Thread(target=_drain, args=(todo, done, stop, first), daemon=True)]
-    threads += [threading.Thread(target=_drain_new, args=(todo, done, stop, settings), daemon=True) for _ in extra]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in cases:
-            result = done.get()
-            if isinstance(result, BaseException):
-                raise result
-            told(result)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-
-
-def _drain(
-    todo: queue.SimpleQueue[Case], done: queue.SimpleQueue[Any], stop: threading.Event, station: Station
-) -> None:
-    try:
-        while not stop.is_set():
-            done.put(station.do(todo.get_nowait()))
-    except queue.Empty:
-        return
-    except BaseException as error:  # told to the thread that waits
-        done.put(error)
-
-
-def _drain_new(
-    todo: queue.SimpleQueue[Case], done: queue.SimpleQueue[Any], stop: threading.Event, settings: Settings
-) -> None:
-    try:
-        with Station(settings) as station:
-            _drain(todo, done, stop, station)
-    except UnavailableError:
-        return  # the device takes no second process: the first one does all
