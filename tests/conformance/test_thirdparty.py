@@ -40,7 +40,7 @@ class Machine:
             **os.environ,
             "PATH": os.pathsep.join([str(tools), str(Path(sys.executable).parent), os.environ["PATH"]]),
             "SITE": str(site),
-            "PYTHONPATH": str(site),
+            "PYTHONPATH": os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]),
             "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
         }
 

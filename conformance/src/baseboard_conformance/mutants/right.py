@@ -21,7 +21,8 @@ from baseboard.kit import planar
 from baseboard.kit.dtypes import torch_dtype
 from baseboard.kit.pairs import check_swap_pairs
 from baseboard_conformance.bench import to_torch
-from baseboard_conformance.mutants.plain import Done, Layer, Metadata, PlainBackend, PlainKernel
+from baseboard_conformance.mutants.plain import Done, PlainBackend
+from baseboard_conformance.mutants.plain_kernel import Layer, Metadata, PlainKernel
 
 
 class Plain(PlainBackend):

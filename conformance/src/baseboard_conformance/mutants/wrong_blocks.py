@@ -14,7 +14,8 @@ from baseboard.contract import KVCache, StepBatch, Transfer
 from baseboard.kit import planar
 from baseboard.kit.pairs import check_copy_pairs
 from baseboard.kit.planar import PlanarKVCache
-from baseboard_conformance.mutants.plain import Done, Metadata, PlainBackend
+from baseboard_conformance.mutants.plain import Done, PlainBackend
+from baseboard_conformance.mutants.plain_kernel import Metadata
 
 Pairs = NDArray[np.int64]
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from baseboard.contract import AttentionKernel, AttentionSpec, KVCache, KVCacheSpec, StepBatch, hookimpl
 from baseboard_conformance.bench import to_torch
-from baseboard_conformance.mutants.plain import Layer, Metadata, PlainBackend, PlainKernel
+from baseboard_conformance.mutants.plain import PlainBackend
+from baseboard_conformance.mutants.plain_kernel import Layer, Metadata, PlainKernel
 
 
 class PaddingToBlockOne(PlainBackend):

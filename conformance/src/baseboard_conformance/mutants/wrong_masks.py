@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from baseboard_conformance.bench import to_torch
-from baseboard_conformance.mutants.plain import Layer, Metadata, PlainBackend, PlainKernel
+from baseboard_conformance.mutants.plain import PlainBackend
+from baseboard_conformance.mutants.plain_kernel import Layer, Metadata, PlainKernel
 
 Ids = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from baseboard_conformance.mutants.plain import Layer, Metadata, PlainBackend, PlainKernel
+from baseboard_conformance.mutants.plain import PlainBackend
+from baseboard_conformance.mutants.plain_kernel import Layer, Metadata, PlainKernel
 
 
 class ScaleTwoPercent(PlainBackend):
