@@ -18,10 +18,11 @@ from baseboard_conformance.execute import execute
 from baseboard_conformance.mutants.catalog import MUTANTS, VARIANTS, Mutant, Variant
 from baseboard_conformance.mutants.plugins import MutantPlugin
 from baseboard_conformance.outcome import Outcome
-from baseboard_conformance.selfcheck import Finding, check_mutants, check_variants, screen, table
+from baseboard_conformance.selfcheck import Finding, check_mutants, check_variants, described, screen, table
 
 CASES = all_cases()
 DOCS = Path(__file__).parents[2] / "docs/conformance.md"
+CHANGES = Path(__file__).parents[2] / "conformance/CHANGELOG.md"
 #: What only a process of its own shows: imports, memory, the end of the process.
 APART = ("rules", "memory")
 IN_PROCESS = [
@@ -69,6 +70,8 @@ def test_a_right_backend_passes_what_kills_others(variant) -> None:
     with opened(variant) as bench:
         found = {case: outcome_of(case, bench) for case in dict.fromkeys(m.killer for m in IN_PROCESS)}
     refused = {"block_size/decode/float32/b48"}  # not declared
+    if variant.name != "operators":
+        refused |= {case for case in found if case.startswith("operator.")}  # the core's own run
     assert {
         case: words for case, (outcome, words) in found.items() if outcome is not Outcome.PASS and case not in refused
     } == {}
@@ -102,11 +105,18 @@ def test_a_mutant_must_die_as_its_entry_says() -> None:
     assert not finding.good
 
 
-def test_the_docs_have_every_mutant() -> None:
+def test_the_docs_have_the_table_of_all_mutants() -> None:
+    """As ``selfcheck --table`` writes it, but for the last column, which a run alone knows."""
     text = DOCS.read_text()
-    missing = [m.name for m in MUTANTS if f"| {m.name} |" not in text]
-    assert missing == []
+    written = table([Finding(m.name, described(m), m.killer, good=True, words="") for m in MUTANTS]).splitlines()
+    begin = text.index(written[0])
+    assert first_columns(text[begin:].partition("\n\n")[0].splitlines()) == first_columns(written)
     assert "**survives**" not in text
+    assert f"{len(MUTANTS)} wrong backends and {len(VARIANTS)} right ones" in CHANGES.read_text()
+
+
+def first_columns(lines: list[str]) -> list[list[str]]:
+    return [line.split(" | ")[:3] for line in lines]
 
 
 @long

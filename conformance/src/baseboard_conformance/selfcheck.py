@@ -67,7 +67,7 @@ def check_variants(
 
 
 def _check_mutant(mutant: Mutant, folder: Path, screened: Sequence[Case]) -> Finding:
-    what = _words_of(mutant.place, folder_shim=mutant.shim)
+    what = described(mutant)
     try:
         with Station(_settings(mutant.backend, folder)) as station:
             result = station.do(all_cases()[mutant.killer])
@@ -87,7 +87,7 @@ def _failed(station: Station, cases: Iterable[Case]) -> tuple[str, ...]:
 
 
 def _check_variant(variant: Variant, folder: Path, cases: Sequence[Case]) -> Finding:
-    what = _words_of(variant.place, folder_shim="plain")
+    what = described(variant)
     failed: list[Result] = []
     passed = 0
     try:
@@ -109,8 +109,8 @@ def _settings(backend: str, folder: Path) -> Settings:
     return Settings(Launch(backend, (folder,)), timeout=_PATIENCE if backend == "hangs" else None, shrinking=0)
 
 
-def _words_of(place: str, folder_shim: str) -> str:
-    """The first line of the class's docstring."""
+def described(member: Mutant | Variant) -> str:
+    """What is wrong with it, or unusual: the first line of the class's docstring."""
     from importlib import import_module
 
     shims = {
@@ -118,9 +118,9 @@ def _words_of(place: str, folder_shim: str) -> str:
         "private": "Imports the core's scheduler.",
         "fragile": "The probe imports torch, and fails where torch does.",
     }
-    if folder_shim in shims:
-        return shims[folder_shim]
-    module, _, name = place.partition(":")
+    if isinstance(member, Mutant) and member.shim in shims:
+        return shims[member.shim]
+    module, _, name = member.place.partition(":")
     found = getattr(import_module(f"baseboard_conformance.mutants.{module}"), name, None)
     return str(found.__doc__).partition("\n")[0]
 

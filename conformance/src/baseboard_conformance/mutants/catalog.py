@@ -126,6 +126,13 @@ _MANNERS: Final = {
     "moving_capabilities": ("MovingCapabilities", "rules/capabilities"),
     "changes_core": ("ChangesCore", "rules/core_unchanged"),
 }
+_OPERATORS: Final = {
+    "eps_ignored": ("EpsIgnored", "operator.rms_norm/float32"),
+    "residual_in_place": ("ResidualInPlace", "operator.add_rms_norm/float32"),
+    "gate_behind": ("GateBehind", "operator.silu_and_mul/bfloat16"),
+    "always_halves": ("AlwaysHalves", "operator.rotary_embedding/interleaved/float16"),
+    "turns_back": ("TurnsBack", "operator.rotary_embedding/halves/float32"),
+}
 _OTHERS: Final = (
     Mutant("crashes", "wrong_manners:Crashes", "swap/nothing", Outcome.CRASH),
     Mutant("hangs", "wrong_manners:Hangs", "zero/nothing", Outcome.TIMEOUT),
@@ -146,6 +153,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *_group("wrong_buffers", _BUFFERS),
     *_group("wrong_blocks", _BLOCKS),
     *_group("wrong_manners", _MANNERS),
+    *_group("operators", _OPERATORS),
     *_OTHERS,
 )
 VARIANTS: Final[tuple[Variant, ...]] = (
@@ -154,5 +162,6 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     Variant("key_columns", "right:KeyColumns"),
     Variant("one_plane", "right:OnePlane"),
     Variant("asynchronous_swaps", "right:AsynchronousSwaps"),
+    Variant("operators", "operators:Operators"),
     Variant("noisy", "right:Noisy"),
 )

@@ -1,4 +1,4 @@
-"""Fused operators: one pass over their rows. Arguments and results are described in the plugin's README."""
+"""Fused operators: one pass over their rows, new tensors out. Signatures are those of docs/hooks.md."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class RmsNorm:
     def add_norm(
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The norm of ``x + residual``, and that sum, which takes the place of ``residual`` where rows allow."""
+        """The norm of ``x + residual``, and that sum; two new tensors."""
         y = torch.empty_like(x, memory_format=torch.contiguous_format)
-        total = _rows(residual)
-        self._run(_rows(x), total, weight, _rows(y))
-        return y, total.view(residual.shape)
+        total = residual.clone(memory_format=torch.contiguous_format)
+        self._run(_rows(x), _rows(total), weight, _rows(y))
+        return y, total
 
     def _run(self, x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor, y: torch.Tensor) -> None:
         machine = self._machine
@@ -108,7 +108,7 @@ class SiluAndMul:
 
 
 class RotaryEmbedding:
-    """Turns queries and keys in place by the angles of their positions."""
+    """Turns queries and keys by the angles of their positions."""
 
     def __init__(self, machine: Machine, interleaved: object) -> None:
         self._machine: Final = machine
@@ -119,8 +119,10 @@ class RotaryEmbedding:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """``query`` ``[T, H, D]``, ``key`` ``[T, Hkv, D]``, ``positions`` int64 ``[T]``.
 
-        ``table`` float32 ``[positions, rotary size]``: cosines, then sines. Both tensors are changed and returned.
+        ``table`` float32 ``[positions, rotary size]``: cosines, then sines. Two new tensors.
         """
+        # The library turns in place.
+        query, key = (x.clone(memory_format=torch.contiguous_format) for x in (query, key))
         machine = self._machine
         args = RotaryArgs(
             query=query.data_ptr(),
