@@ -54,6 +54,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --pythonpath $(BIN)/python --project conformance
 	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.dev

@@ -118,7 +118,7 @@ def session_of(config: pytest.Config) -> ConformanceSession:
             patterns=tuple(config.getoption("--cts-cases") or ()),
             waivers=None if waivers is None else Path(waivers),
             timeout=None if timeout is None else float(timeout),
-            workers=int(config.getoption("--cts-workers")),
+            workers=int(str(option("--cts-workers"))),
             allowance=read_allowance(str(option("--cts-allow"))),
             report_dir=None if folder is None else Path(folder),
             command=("pytest", *sys.argv[1:]),

@@ -134,8 +134,9 @@ class Journal:
 
 
 def _round(line: dict[str, Any] | None) -> Round:
-    fields: dict[str, Any] = line or {}
-    return Round(**fields | {"failures": tuple(fields.get("failures", ()))})
+    fields: dict[str, Any] = dict(line or {})
+    fields["failures"] = tuple(fields.get("failures", ()))
+    return Round(**fields)
 
 
 def _ratio(result: Result) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,8 +118,8 @@ def _tried(trial: _Trial, dtype: DType, bench: Bench, kernel: OperatorKernel) ->
 
 
 def _called(bench: Bench, kernel: OperatorKernel, tensors: list[torch.Tensor]) -> list[Array]:
-    answer: Any = kernel(*tensors)
-    results: tuple[torch.Tensor, ...] = answer if isinstance(answer, tuple) else (answer,)
+    answer: object = kernel(*tensors)
+    results = cast("tuple[torch.Tensor, ...]", answer if isinstance(answer, tuple) else (answer,))
     wrong = [str(result.dtype) for result in results if result.dtype != tensors[0].dtype]
     require(not wrong, f"the operator gave {listed(wrong)}; right is the dtype of its argument, {tensors[0].dtype}")
     return [bench.host(result) for result in results]
