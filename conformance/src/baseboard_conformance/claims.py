@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from baseboard.contract import Capabilities, DType, Feature, KVDType
+from baseboard_conformance.outside import as_list
 
 #: Features that ``unsupported`` cannot see in its two specs: no way to refuse them before a batch is there.
 INVISIBLE: Final[frozenset[Feature]] = frozenset({"mixed_batch", "non_causal", "async_swap"})
@@ -50,6 +51,12 @@ class Need:
             self.dtype, self.kv_dtype, self.block_size, self.head_size, self.ratio, None, self.features - INVISIBLE
         )
         return bool(seen.missing(can))
+
+
+def declared(plain: Mapping[str, Any]) -> Capabilities:
+    """The capabilities that a worker or a report wrote down."""
+    fields = {name: tuple(as_list(value) or ()) if isinstance(value, list) else value for name, value in plain.items()}
+    return Capabilities(**fields | {"features": frozenset(fields["features"])})
 
 
 def declares_head_size(can: Capabilities, size: int) -> bool:

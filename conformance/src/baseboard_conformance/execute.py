@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
@@ -15,6 +15,9 @@ from baseboard_conformance.bench import Bench, require
 from baseboard_conformance.case import Case, NotObservable
 from baseboard_conformance.outcome import CheckFailedError, Outcome, Result
 from baseboard_conformance.scenario import Scenario, geometry
+
+#: Modules that only work on what the suite itself has made.
+_JUDGES: Final = frozenset({"oracle", "naive", "numerics", "problem", "verdict", "diagnosis", "evidence"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +48,14 @@ def execute(case: Case, bench: Bench) -> Done:
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        result, lost = replace(result, outcome=Outcome.FAIL, message=_raised(error)), isinstance(error, BackendFault)
+        if _is_our_own(error):
+            words = f"the suite raised {type(error).__name__}: {error}\n{_trace(error)}"
+            result = replace(result, outcome=Outcome.ERROR, message=words)
+        else:
+            result, lost = (
+                replace(result, outcome=Outcome.FAIL, message=_raised(error)),
+                isinstance(error, BackendFault),
+            )
     return Done(replace(result, duration=time.perf_counter() - began), evidence, lost)
 
 
@@ -72,6 +82,13 @@ def check_refused(bench: Bench, scenario: Scenario, words: str) -> None:
     except Unsupported:
         return
     raise CheckFailedError(f"{words}, and unsupported() says so; yet attention_kernel() makes a kernel for it")
+
+
+def _is_our_own(error: BaseException) -> bool:
+    """Whether it came up where no backend has a hand in: while the right answer was worked out."""
+    names = [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    of_suite = [name for name in names if name.partition(".")[0] == __package__]
+    return bool(of_suite) and of_suite[-1].rpartition(".")[2] in _JUDGES
 
 
 def _raised(error: BaseException) -> str:

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from baseboard_conformance.case import Case
+from baseboard_conformance.case import Case, Profile
 from baseboard_conformance.cases import all_cases
+from baseboard_conformance.claims import declared
 from baseboard_conformance.cli.options import (
     BackendOption,
     ProfileOption,
@@ -20,6 +21,7 @@ from baseboard_conformance.cli.options import (
 from baseboard_conformance.cli.say import say
 from baseboard_conformance.exits import ExitCode, UsageError
 from baseboard_conformance.manifest import load_manifest
+from baseboard_conformance.outcome import Outcome
 from baseboard_conformance.outside import listed
 from baseboard_conformance.run import Request, plan
 from baseboard_conformance.runner.station import Station
@@ -78,6 +80,8 @@ def replay(
         result = station.do(wanted.cases[0])
     say(f"{result.outcome.value} {result.case} (seed {result.seed}, {result.duration:.2f} s)")
     say("\n".join([*filter(None, [result.message]), *(f"  {k} {v:.4g}" for k, v in result.measures.items())]))
+    if result.outcome is Outcome.ERROR:
+        raise typer.Exit(ExitCode.INTERNAL_ERROR)
     raise typer.Exit(ExitCode.NOT_CONFORMANT if result.outcome.bad else ExitCode.CONFORMANT)
 
 
@@ -89,6 +93,10 @@ def support(backend: BackendOption) -> None:
     for name, value in facts["capabilities"].items():
         say(f"  {name:20} {listed(value)}")
     say(f"  {facts['distribution']} {facts['version']} on {facts['device']['name']}")
+    can = declared(facts["capabilities"])
+    for profile in Profile:
+        cases = [case for case in all_cases().values() if case.profile <= profile]
+        say(f"  {profile.label}: claims {sum(not case.need.missing(can) for case in cases)} of {len(cases)} cases")
 
 
 def perf(

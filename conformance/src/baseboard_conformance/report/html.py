@@ -24,8 +24,8 @@ def html(document: Document) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><main>",
             *_head(document),
-            *_groups(document),
             *_failures(document),
+            *_groups(document),
             *_grid(document),
             *_unclaimed(document),
             *_facts(document),
@@ -77,7 +77,7 @@ def _failures(document: Document) -> Iterator[str]:
     shown = [r for r in document.results if r.outcome not in {Outcome.PASS, Outcome.NOT_CLAIMED}]
     if not shown:
         return
-    yield f"<section><h2>What failed ({len(shown)})</h2>"
+    yield f"<section><h2>What did not pass ({len(shown)})</h2>"
     for result in shown:
         yield from _failure(document, result)
     yield "</section>"
@@ -121,7 +121,7 @@ def _cell(cell: Cell | None) -> str:
         return "<td></td>"
     if cell.state == "none":
         return f'<td class="none" title="{cell.num_cases} cases, not declared">·</td>'
-    text = f"{cell.ratio:.2f}" if cell.ratio < 1000 else "∞"
+    text = f"{cell.ratio:.2f}" if cell.ratio < 10 else f"{cell.ratio:.0f}" if cell.ratio < 1000 else "∞"
     return f'<td class="{cell.state}" title="{cell.num_cases} cases">{text}</td>'
 
 

@@ -28,10 +28,11 @@ p { margin: .3rem 0; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .3rem .6rem; text-align: right; border: 1px solid var(--line); white-space: nowrap; }
-thead th { background: var(--shade); font-weight: 600; }
+thead th { background: var(--shade); font-weight: 600; } thead th:first-child { text-align: left; }
 tbody th { text-align: left; font-weight: 500; position: sticky; left: 0; background-color: var(--paper); }
 tbody th.good { background-color: var(--good); } tbody th.bad { background-color: var(--bad); }
 tbody th.waived { background-color: var(--waived); } tbody th.none { background-color: var(--none); }
+table.matrix td.none { text-align: center; }
 table.facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 article { border: 1px solid var(--line); border-left: .35rem solid var(--bad-ink); border-radius: .4rem;
   padding: .2rem .9rem .6rem; margin: .8rem 0; background: var(--paper); color: var(--ink); }
@@ -41,7 +42,8 @@ pre, code { font: .85rem/1.45 ui-monospace, "DejaVu Sans Mono", Menlo, Consolas,
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--shade); padding: .6rem .8rem;
   border-radius: .4rem; }
 .replay code { overflow-wrap: anywhere; }
-@media (max-width: 40rem) { body { font-size: 15px; } th, td { padding: .25rem .4rem; } h1 { font-size: 1.4rem; } }
+@media (max-width: 40rem) { body { font-size: 15px; } h1 { font-size: 1.4rem; } table { font-size: .8rem; }
+  th, td { padding: .25rem .3rem; } table.groups { width: 100%; } table.groups thead th { white-space: normal; } }
 @media print { main { max-width: none; padding: 0; } .wide { overflow: visible; } table { font-size: 7.5pt; }
   th, td { padding: .1rem .25rem; } article, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; } tbody th { position: static; } }
