@@ -55,8 +55,13 @@ class Need:
 
 def declared(plain: Mapping[str, Any]) -> Capabilities:
     """The capabilities that a worker or a report wrote down."""
-    fields = {name: tuple(as_list(value) or ()) if isinstance(value, list) else value for name, value in plain.items()}
-    return Capabilities(**fields | {"features": frozenset(fields["features"])})
+    fields: dict[str, Any] = dict(plain)
+    for name, value in plain.items():
+        members = as_list(value)
+        if members is not None:
+            fields[name] = tuple(members)
+    fields["features"] = frozenset(fields["features"])
+    return Capabilities(**fields)
 
 
 def declares_head_size(can: Capabilities, size: int) -> bool:
