@@ -41,15 +41,16 @@ def request_of(backend, folder, **options) -> Request:
         ("crashes", "swap/nothing", Outcome.CRASH, "SIGSEGV"),
         ("hangs", "zero/nothing", Outcome.TIMEOUT, "no answer within 4 seconds"),
         ("exits", "copy/nothing", Outcome.CRASH, "sys.exit(0)"),
+        ("untyped-shortage", "allocation/out_of_memory", Outcome.FAIL, "MemoryError"),
     ],
 )
-def test_a_backend_that_takes_its_process_down(installed, backend, case, outcome, words) -> None:
+def test_a_backend_that_takes_its_process_down_or_runs_out_of_memory(installed, backend, case, outcome, words) -> None:
     results = {}
     wanted = plan(request_of(backend, installed, timeout=4.0, patterns=(*FEW, case)))
     document = run(wanted, lambda result: results.update({result.case: result}))
     assert results[case].outcome is outcome
     assert words in results[case].message
-    assert set(results) == set(FEW)
+    assert set(results) == {*FEW, case}
     others = {name: r.outcome for name, r in results.items() if name.partition("/")[0] != case.partition("/")[0]}
     assert set(others.values()) == {Outcome.PASS}, others
     assert document.code is ExitCode.NOT_CONFORMANT
