@@ -189,7 +189,8 @@ def with_tests_on_path():
     import os
     from pathlib import Path
 
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    path = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path}
 
 
 # --- the other forms --------------------------------------------------------------------------------------------------
