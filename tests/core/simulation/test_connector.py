@@ -169,7 +169,8 @@ def test_a_request_that_was_let_down_does_not_ask_again() -> None:
 
 def test_nothing_is_sent_while_a_step_under_way_writes_to_the_blocks() -> None:
     """Two steps of X are under way when its blocks go to Y, whose keys and values come from outside."""
-    sim = Simulation(4, 4, policy="priority", prefix_caching=False, pipeline_depth=2, late_metadata=True)
+    sim = Simulation(7, 4, policy="priority", prefix_caching=False, pipeline_depth=2, late_metadata=True)
+    busy = sim.submit(text(2, 7), max_tokens=11, priority=0)
     x = sim.submit(text(9), max_tokens=6, priority=1)
     run_until(sim, x, 1)
     sim.connector.offer(text(13, 1), 12, latency=1)
@@ -182,7 +183,7 @@ def test_nothing_is_sent_while_a_step_under_way_writes_to_the_blocks() -> None:
     assert of_x & set(y.blocks)
     sim.run()
     assert y.num_cached_tokens == 12
-    assert as_alone(sim, x, y)
+    assert as_alone(sim, busy, x, y)
 
 
 def test_nothing_is_sent_to_who_has_ended_before_it_began() -> None:
