@@ -23,6 +23,7 @@ from typing import Any
 
 from baseboard.contract import SamplingParams, StepPlan, StepResult
 from baseboard.kv.group import PoolShape
+from baseboard.kv.prefix import PrefixIndex
 from baseboard.request.request import RequestSpec
 from baseboard.scheduler.config import SchedulerConfig
 from baseboard.scheduler.policy import Policy, make_kv, make_roles
@@ -43,7 +44,9 @@ def make_scheduler(requests: int, steps: int) -> Scheduler:
     config = SchedulerConfig(
         max_num_batched_tokens=1 << 20, max_num_seqs=requests, max_model_len=1 << 16, pool_tokens=blocks * BLOCK
     )
-    return Scheduler(config, make_kv(PoolShape(blocks, BLOCK), 0, True), make_roles(Policy(), config, NoCosts()))
+    return Scheduler(
+        config, make_kv(PoolShape(blocks, BLOCK), 0, PrefixIndex()), make_roles(Policy(), config, NoCosts())
+    )
 
 
 def spec(number: int, steps: int) -> RequestSpec:
@@ -130,7 +133,7 @@ def run(requests: int, steps: int, peer_python: str | None = None) -> dict[str, 
 
 def look_up(num_tokens: int = 32_768) -> float:
     """Milliseconds to find a prompt of which all but the last block is cached; its keys are known already."""
-    kv = make_kv(PoolShape(num_tokens // BLOCK + 1, BLOCK), 0, True)
+    kv = make_kv(PoolShape(num_tokens // BLOCK + 1, BLOCK), 0, PrefixIndex())
     tokens = [(at * 7919) % 50_000 for at in range(num_tokens)]
     kv.open("first")
     assert kv.extend("first", 0, num_tokens) is not None

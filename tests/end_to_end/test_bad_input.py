@@ -263,9 +263,14 @@ def test_sampling_params_that_do_not_fit_the_prompts(open_tiny: OpenTiny, params
     ("settings", "said"),
     [
         ({"dtype": "int3"}, "dtype='int3' is unknown; known are bfloat16, float16, float32"),
-        ({"policy": "lottery"}, "policy='lottery' is unknown; known are fcfs, prefill_first, priority"),
+        ({"policy": "lottery"}, "policy='lottery' is unknown; known are aging, fcfs, prefill_first, priority"),
         ({"preemption": "never"}, "preemption='never' is unknown; known are auto, recompute, swap"),
         ({"preemption": "swap"}, "preemption='swap' needs num_host_blocks of at least 1; set it, or use 'recompute'"),
+        (
+            {"preemption": "recompute", "num_host_blocks": 4},
+            "num_host_blocks=4, but preemption='recompute' never swaps; use 'auto' or 'swap', or 0",
+        ),
+        ({"policy": ["fcfs"]}, "policy=['fcfs'] must be a name"),
         ({"num_kv_blocks": 0}, "num_kv_blocks=0 must be at least 1"),
         ({"num_kv_blocks": 1.5}, "num_kv_blocks=1.5 must be a whole number"),
         ({"num_host_blocks": -1}, "num_host_blocks=-1 must be at least 0"),

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from baseboard.contract import RequestRejected, SamplingParams
 from baseboard.engine.build import Built, build, build_from
 from baseboard.engine.config import EngineConfig
-from baseboard.engine.engine import Prompt, StepOutput
+from baseboard.engine.engine import Prompt, StepOutput, Terms
 from baseboard.engine.interrupts import interrupts_held
 from baseboard.engine.progress import Progress, SilentProgress
 from baseboard.engine.results import RequestOutput, TextDelta
 from baseboard.engine.stream import Stream
+from baseboard.request.admission import check_terms
 
 if TYPE_CHECKING:
     from baseboard.runtime.model_loaded import LoadedModel
@@ -47,6 +48,7 @@ class LLM:
         enable_chunked_prefill: bool = True,
         preemption: str = "auto",
         policy: str = "fcfs",
+        extensions: Sequence[str] = (),
         seed: int = 0,
         progress: Progress | None = None,
     ) -> None:
@@ -66,6 +68,7 @@ class LLM:
             enable_chunked_prefill=enable_chunked_prefill,
             preemption=preemption,
             policy=policy,
+            extensions=tuple(_listed("extensions", extensions)),
             seed=seed,
         )
         self.progress: Final = progress or SilentProgress()
@@ -87,24 +90,33 @@ class LLM:
         self,
         prompts: PromptLike | Sequence[PromptLike],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        priority: int | Sequence[int] = 0,
+        tenant: str | Sequence[str | None] | None = None,
     ) -> list[RequestOutput]:
         """One output a prompt, in order.
 
-        ``sampling_params`` is one for all, or one for each. All prompts are checked before any is run: one that can
+        ``sampling_params``, ``priority`` (the lower, the sooner, where the policy looks at it) and ``tenant`` (on
+        whose behalf) are one for all, or one for each. All prompts are checked before any is run: one that can
         never run raises ``RequestRejected`` naming it. When interrupted, everything begun here is ended.
         """
         several = [prompts] if isinstance(prompts, str | Mapping) else _listed("prompts", prompts)
-        return self._run(_for_each(self._prompt, several), sampling_params)
+        checked = _for_each(self._prompt, several)
+        return self._run(checked, sampling_params, _terms(priority, tenant, len(checked)))
 
     def chat(
         self,
         messages: Sequence[Message] | Sequence[Sequence[Message]],
         sampling_params: SamplingParams | Sequence[SamplingParams] | None = None,
+        *,
+        priority: int | Sequence[int] = 0,
+        tenant: str | Sequence[str | None] | None = None,
     ) -> list[RequestOutput]:
-        """The assistant's next message in one conversation, or in several."""
+        """The assistant's next message in one conversation, or in several; otherwise as :meth:`generate`."""
         several: Any = _listed("messages", messages)
         conversations = [several] if not several or isinstance(several[0], Mapping) else several
-        return self._run(_for_each(self._chat_prompt, conversations), sampling_params)
+        checked = _for_each(self._chat_prompt, conversations)
+        return self._run(checked, sampling_params, _terms(priority, tenant, len(checked)))
 
     def stream_chat(
         self, messages: Sequence[Message], sampling_params: SamplingParams | None = None
@@ -167,7 +179,10 @@ class LLM:
     # --- inside -----------------------------------------------------------------------------------------------
 
     def _run(
-        self, prompts: Sequence[Prompt], sampling_params: SamplingParams | Sequence[SamplingParams] | None
+        self,
+        prompts: Sequence[Prompt],
+        sampling_params: SamplingParams | Sequence[SamplingParams] | None,
+        terms: Sequence[Terms],
     ) -> list[RequestOutput]:
         params = _one_each(sampling_params, len(prompts))
         wishes = list(zip(prompts, params, strict=True))
@@ -176,8 +191,8 @@ class LLM:
         outputs: dict[str, RequestOutput] = {}
         with self._until_done(ids), self.progress.generating(len(prompts)) as report:
             with interrupts_held():
-                for prompt, wish in wishes:
-                    ids.append(self._engine.add(prompt, wish))
+                for (prompt, wish), term in zip(wishes, terms, strict=True):
+                    ids.append(self._engine.add(prompt, wish, terms=term))
             own = frozenset(ids)
             while len(outputs) < len(own):
                 finished = self._step().finished
@@ -255,6 +270,19 @@ def _one_each(
     if len(each) != count:
         raise RequestRejected(f"{len(each)} sampling_params for {count} prompts: give one, or one for each")
     return each
+
+
+def _terms(priority: int | Sequence[int], tenant: str | Sequence[str | None] | None, count: int) -> list[Terms]:
+    """Raises ``RequestRejected`` for terms on which nothing can be served."""
+    priorities = [priority] * count if isinstance(priority, int) else _listed("priority", priority)
+    tenants = [tenant] * count if tenant is None or isinstance(tenant, str) else _listed("tenant", tenant)
+    for name, given in (("priority", priorities), ("tenant", tenants)):
+        if len(given) != count:
+            raise RequestRejected(f"{len(given)} values of {name} for {count} prompts: give one, or one for each")
+    terms = [Terms(*each) for each in zip(priorities, tenants, strict=True)]
+    for term in terms:
+        check_terms(term.priority, term.tenant)
+    return terms
 
 
 def _check_encodable(text: str) -> None:

@@ -11,6 +11,7 @@ from baseboard.engine.costs import MeasuredCosts
 from baseboard.engine.engine import Engine, EngineParts, ModelFacts, Prompt
 from baseboard.engine.results import RequestOutput, TextDelta
 from baseboard.kv.group import PoolShape
+from baseboard.kv.prefix import PrefixIndex
 from baseboard.scheduler.config import SchedulerConfig
 from baseboard.scheduler.policy import Policy, make_kv, make_roles
 from baseboard.scheduler.scheduler import Scheduler
@@ -128,7 +129,8 @@ def scripted(
         pool_tokens=num_blocks * 4,
     )
     costs = MeasuredCosts(float("inf"))
-    scheduler = Scheduler(config, make_kv(PoolShape(num_blocks, 4), 0, True), make_roles(Policy(), config, costs))
+    kv = make_kv(PoolShape(num_blocks, 4), 0, PrefixIndex())
+    scheduler = Scheduler(config, kv, make_roles(Policy(), config, costs))
     executor = make_executor(scripts)
     facts = ModelFacts(VOCAB_SIZE, frozenset({EOS}), TextTable())
     return Scripted(Engine(EngineParts(scheduler, executor, facts, costs, lambda: 0.0)), executor)

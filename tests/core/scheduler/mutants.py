@@ -29,7 +29,7 @@ DRAFT, PREEMPTION, INFLIGHT = (
     "baseboard.scheduler.inflight",
 )
 SCHEDULER, REQUEST, LIMITS = "baseboard.scheduler.scheduler", "baseboard.request.request", "baseboard.scheduler.limits"
-ORDERS = "baseboard.scheduler.orders"
+ORDERS, QUEUE = "baseboard.scheduler.orders", "baseboard.scheduler.queue"
 ENCODER, SPLITTING = "baseboard.scheduler.encoder", "baseboard.scheduler.splitting"
 KV_TABLE = "baseboard.kv.table"
 KV_ENCODER, KV_MEDIA, MEDIA = "baseboard.kv.encoder", "baseboard.kv.media", "baseboard.contract.media"
@@ -122,7 +122,7 @@ MUTANTS = (
     Mutant("a row that was preempted is not retired", BOOK, "self.running.remove(request)\n        self._retire(request)", "self.running.remove(request)", True),
     Mutant("a parent goes on writing into the block it shares", BOOK, "parent.capacity = min(parent.capacity, parent.computed)", "pass", True),
     Mutant("a child writes into the block it shares", BOOK, "child.capacity = computed", "child.capacity = parent.capacity + self.kv.block_size"),
-    Mutant("samples to come take no place", BOOK, "sum(request.width - 1 for request in self.running if request.width > 1)", "0"),
+    Mutant("samples to come take no place", QUEUE, "self.num_places += request.width", "self.num_places += 1"),
     Mutant("an aborted request is moved out all the same", BOOK, "self._moving.pop(request, None)\n        self.sendings.pop(request, None)", "self.sendings.pop(request, None)", found_by=ENDINGS),
     Mutant("a reset wipes what is on its way to the host", BOOK, "if block not in moving)\n\n    def moving", "if True)\n\n    def moving"),
     Mutant("blocks of an ended request stay taken", BOOK, "self.kv.close(request.id)", "pass"),
@@ -195,7 +195,7 @@ MUTANTS = (
     Mutant("a failed step's wiping is forgotten", COMMIT, "self._book.wipe_again(flight.plan.zeroes)", "pass", found_by=FAILURES),
     Mutant("a small request passes a big one that waits", PLANNER, "and not self._admit(request, turn):\n                return", "and not self._admit(request, turn):\n                continue", found_by=ADMISSION),
     Mutant("new requests start while one sits swapped out", ORDERS, "turn.serve_swapped()\n        if not turn.any_swapped:", "turn.serve_swapped()\n        if True:", found_by=PREEMPTION_TESTS),
-    Mutant("swapped requests survive a reset that preempts", SCHEDULER, "(*self._book.running, *self._book.swapped)", "(*self._book.running,)", found_by=CACHE),
+    Mutant("swapped requests survive a reset that preempts", SCHEDULER, "(*book.running, *book.swapped, *book.loaded, *awaiting)", "(*book.running, *book.loaded, *awaiting)", found_by=CACHE),
     Mutant("swap is taken when it costs more", PREEMPTION, "if move < again", "if move > again", found_by=ROLES),
 )  # fmt: skip
 

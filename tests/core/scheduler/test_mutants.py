@@ -43,12 +43,12 @@ def test_without_a_mistake_the_episodes_pass() -> None:
         "from core.scheduler.mutants import *; "
         "print(hunt(Mutant('none', POOL, 'self.num_evictions = 0', 'self.num_evictions = 0'), 50))"
     )
-    tests = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH"))))
     ran = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
         check=True,
-        env={**os.environ, "PYTHONPATH": tests},
+        env={**os.environ, "PYTHONPATH": path},
     )
     assert ran.stdout.strip() == "None"

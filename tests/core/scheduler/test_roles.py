@@ -277,14 +277,19 @@ def test_roles_are_made_from_names_and_numbers() -> None:
     assert fancy.limits[1:] == (LongPrefill(5), WholePrompts(32))
     assert fancy.gates[0] == MaxRunning(3)
     assert isinstance(roles_of(Policy(preemption="recompute")).preemption, Recompute)
-    assert roles_of(Policy(), max_num_active_seqs=20).gates[0] == MaxRunning(8)
 
 
-def test_the_cache_is_made_with_or_without_an_index() -> None:
-    assert isinstance(make_kv(PoolShape(4, 4), 0, True).index, PrefixIndex)
-    assert isinstance(make_kv(PoolShape(4, 4), 0, False).index, NoPrefixIndex)
-    with pytest.raises(ValueError, match=r"^block_size=0 must be at least 1$"):
-        make_kv(PoolShape(4, 0), 0, True)
+@pytest.mark.parametrize(
+    ("sizes", "host", "complaint"),
+    [
+        ((4, 0), 0, "block_size=0 must be at least 1"),
+        ((0, 4), 0, "num_blocks=0 must be at least 1"),
+        ((4, 4), -1, "num_host_blocks=-1 must not be negative"),
+    ],
+)
+def test_a_pool_that_holds_nothing_is_refused(sizes: tuple[int, int], host: int, complaint: str) -> None:
+    with pytest.raises(ValueError, match=f"^{complaint}$"):
+        make_kv(PoolShape(*sizes), host, PrefixIndex())
 
 
 def test_the_planner_names_no_feature() -> None:

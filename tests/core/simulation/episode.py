@@ -202,19 +202,20 @@ def draw_settings(rng: Random) -> dict[str, Any]:
     block_size = rng.choice((1, 2, 4, 8))
     tokens = rng.randint(16, 80)
     windows = rng.choice(((None,), (None,), (None,), (7,), (None, 3), (1, 12, None)))
+    budget, places = rng.choice((64, 16, 24, 5, 1)), rng.choice((12, 8, 5, 3, 1))
     return {
         "num_blocks": max(1, tokens // block_size) + 8 * (len(windows) - 1),
         "block_size": block_size,
         "num_host_blocks": rng.choice((0, 1, 3, 8, 40)),
-        "max_num_batched_tokens": rng.choice((64, 16, 24, 5, 1)),
-        "max_num_seqs": rng.choice((12, 8, 5, 3, 1)),
-        "max_num_active_seqs": rng.choice((None, None, None, 3)),
+        "max_num_batched_tokens": budget,
+        "max_num_seqs": places,
+        "max_num_active_seqs": rng.choice((None, None, None, min(3, places))),
         "max_model_len": rng.choice((4096, 30, 20)),
         "policy": rng.choice(("fcfs", "fcfs", "priority", "prefill_first")),
         "preemption": rng.choice(("auto", "recompute", "swap")),
         "prefix_caching": rng.randint(0, 3) > 0,
         "chunked_prefill": rng.randint(0, 3) > 0,
-        "long_prefill_token_threshold": rng.choice((0, 0, 1, 5)),
+        "long_prefill_token_threshold": rng.choice((0, 0, 1, min(5, budget))),
         "num_draft_tokens": rng.choice((0, 0, 0, 3)),
         "max_loras": rng.choice((None, 1)),
         "encoder_budget": rng.choice((None, 9, 4)),

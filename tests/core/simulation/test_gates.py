@@ -184,5 +184,5 @@ def test_contradictory_settings_are_refused(settings: dict[str, float], complain
 
 
 def test_an_unknown_policy_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(Unsupported, match=r"policy='lifo' is unknown; known are fcfs, prefill_first, priority"):
+    with pytest.raises(Unsupported, match=r"policy='lifo' is unknown; known are aging, fcfs, prefill_first, priority"):
         Simulation(8, 4, policy="lifo")

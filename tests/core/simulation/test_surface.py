@@ -55,7 +55,7 @@ def test_numbers_that_leave_nothing_to_schedule_are_refused(arguments: dict[str,
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"policy": "lifo"}, "policy='lifo' is unknown; known are fcfs, prefill_first, priority"),
+        ({"policy": "lifo"}, "policy='lifo' is unknown; known are aging, fcfs, prefill_first, priority"),
         ({"preemption": "drop"}, "preemption='drop' is unknown; known are auto, recompute, swap"),
     ],
 )

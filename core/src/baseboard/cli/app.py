@@ -12,6 +12,7 @@ from rich.text import Text
 from baseboard.cli.backends import backends
 from baseboard.cli.chat import chat
 from baseboard.cli.generate import generate
+from baseboard.cli.policies import policies
 from baseboard.cli.simulate import simulate
 from baseboard.contract import API_VERSION
 
@@ -23,6 +24,7 @@ def build_app() -> typer.Typer:
     app.command("generate")(generate)
     app.command("chat")(chat)
     app.command("backends")(backends)
+    app.command("policies")(policies)
     app.command("simulate")(simulate)
     return app
 

@@ -48,6 +48,7 @@ def generate(
         int | None,
         typer.Option(help="Sequences in one step; else as many as asked for, up to 64.", rich_help_panel="Engine"),
     ] = None,
+    policy: options.Policy = "fcfs",
     verbose: options.Verbose = False,
 ) -> None:
     """Generate text for prompts. Answers go to stdout, everything about them to stderr.
@@ -57,7 +58,9 @@ def generate(
     params = SamplingParams(n=n, max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
     texts = _texts(prompts or [_STDIN])
     at_once = max(n, min(_MOST_AT_ONCE, len(texts) * n)) if max_num_seqs is None else max_num_seqs
-    engine = options.EngineOptions(model, backend, dtype, num_kv_blocks, memory_fraction, max_model_len, at_once)
+    engine = options.EngineOptions(
+        model, backend, dtype, num_kv_blocks, memory_fraction, max_model_len, at_once, policy
+    )
     watch = Stopwatch(make_progress(), time.perf_counter)
     try:
         with engine.open(watch) as llm:

@@ -31,6 +31,12 @@ MemoryFraction: TypeAlias = Annotated[
 MaxModelLen: TypeAlias = Annotated[
     int | None, typer.Option(help="Longest prompt and answer, in tokens; else the model's.", rich_help_panel=_ENGINE)
 ]
+Policy: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        help="Who is served first: fcfs, priority, aging, prefill_first or a plugin's.", rich_help_panel=_ENGINE
+    ),
+]
 Verbose: TypeAlias = Annotated[
     bool, typer.Option("--verbose", "-v", help="Show where the memory goes.", rich_help_panel=_ENGINE)
 ]
@@ -58,6 +64,7 @@ class EngineOptions:
     memory_fraction: float
     max_model_len: int | None
     max_num_seqs: int
+    policy: str = "fcfs"
 
     def open(self, progress: Progress) -> LLM:
         """Load the model; whoever asked closes it. Raises what ``LLM`` raises."""
@@ -72,5 +79,6 @@ class EngineOptions:
             memory_fraction=self.memory_fraction,
             max_model_len=self.max_model_len,
             max_num_seqs=self.max_num_seqs,
+            policy=self.policy,
             progress=progress,
         )

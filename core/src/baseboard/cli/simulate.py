@@ -17,8 +17,11 @@ def simulate(
     max_num_batched_tokens: Annotated[int, typer.Option(help="Tokens computed in one step.")] = 8192,
     max_num_seqs: Annotated[int, typer.Option(help="Sequences that run at once.")] = 256,
     max_model_len: Annotated[int, typer.Option(help="Longest request, prompt and output.")] = 1 << 20,
-    policy: Annotated[str, typer.Option(help="fcfs or priority.")] = "fcfs",
-    preemption: Annotated[str, typer.Option(help="auto, recompute or swap.")] = "auto",
+    policy: Annotated[
+        str, typer.Option(help="fcfs, priority, aging, prefill_first or a plugin's; see baseboard policies.")
+    ] = "fcfs",
+    preemption: Annotated[str, typer.Option(help="auto, recompute, swap or a plugin's.")] = "auto",
+    extension: Annotated[list[str] | None, typer.Option(help="A plugin's extension; may be repeated.")] = None,
     prefix_caching: Annotated[bool, typer.Option(help="Share the KV of equal beginnings.")] = True,
     decode_step_s: Annotated[float, typer.Option(help="Seconds that every step takes at least.")] = 0.02,
     prefill_token_s: Annotated[float, typer.Option(help="Seconds to compute one prompt token.")] = 1e-4,
@@ -42,7 +45,7 @@ def simulate(
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
         max_model_len=max_model_len,
-        policy=Policy(policy, preemption),
+        policy=Policy(policy, preemption, extensions=tuple(extension or ())),
         prefix_caching=prefix_caching,
         costs=StepCosts(decode_step_s, prefill_token_s, decode_row_s, 1 / (swap_gb_s * 1e9), block_nbytes),
     )

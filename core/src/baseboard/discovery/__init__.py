@@ -7,6 +7,7 @@ from baseboard.discovery.installation import Installation, PluginSource, read_in
 from baseboard.discovery.instruments import InstrumentReport
 from baseboard.discovery.plugins import PluginRecord
 from baseboard.discovery.probe import BackendReport, BackendState
+from baseboard.discovery.scheduling import SchedulingReport, examine_scheduling, find_registry, registry_for
 
 __all__ = [
     "AUTO",
@@ -19,8 +20,12 @@ __all__ = [
     "PluginRecord",
     "PluginSource",
     "Report",
+    "SchedulingReport",
     "choose",
     "examine",
+    "examine_scheduling",
+    "find_registry",
     "open_backend",
     "read_installation",
+    "registry_for",
 ]

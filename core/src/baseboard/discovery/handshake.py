@@ -16,11 +16,11 @@ class ContractVersion:
     minor: int
 
     @classmethod
-    def parse(cls, text: object) -> ContractVersion:
+    def parse(cls, text: object, hook: str = "contract_version") -> ContractVersion:
         """Raises ``ContractError`` for anything but text such as ``"1.0"``."""
         match = re.fullmatch(r"(\d+)\.(\d+)", text, re.ASCII) if isinstance(text, str) else None
         if match is None:
-            raise ContractError(f"contract_version() gave {text!r}, not text such as '1.0'")
+            raise ContractError(f"{hook}() gave {text!r}, not text such as '1.0'")
         return cls(int(match[1]), int(match[2]))
 
     def __str__(self) -> str:
@@ -33,13 +33,13 @@ class ContractVersion:
         return tuple(ContractVersion(self.major, minor) for minor in minors)
 
 
-def check_version(plugin: ContractVersion, core: ContractVersion, distribution: str) -> None:
+def check_version(plugin: ContractVersion, core: ContractVersion, distribution: str, noun: str = "contract") -> None:
     """Raises ``ContractError`` that names both sides and which of them to upgrade."""
     if plugin in core.accepted:
         return
     newer = (plugin.major, plugin.minor) > (core.major, core.minor)
     accepted = " and ".join(str(version) for version in core.accepted)
     raise ContractError(
-        f"{distribution} is written for contract {plugin}, this core has contract {core} and accepts {accepted}: "
+        f"{distribution} is written for {noun} {plugin}, this core has {noun} {core} and accepts {accepted}: "
         f"upgrade {'baseboard' if newer else distribution}"
     )

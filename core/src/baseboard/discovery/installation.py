@@ -13,6 +13,7 @@ import importlib_metadata
 
 from baseboard.contract import BACKENDS_GROUP, INSTRUMENTS_GROUP
 from baseboard.discovery.isolation import Failure, attempt
+from baseboard.scheduling import SCHEDULING_GROUP
 
 BACKENDS_VARIABLE = "BASEBOARD_BACKENDS"
 INSTRUMENTS_VARIABLE = "BASEBOARD_INSTRUMENTS"
@@ -52,6 +53,7 @@ class Installation:
 
     backends: tuple[PluginSource, ...] = ()
     instruments: tuple[PluginSource, ...] = ()
+    scheduling: tuple[PluginSource, ...] = ()
     only_backends: tuple[str, ...] | None = None  #: nothing else is even imported; None: no such restriction
     active_instruments: tuple[str, ...] = ()  #: outermost first
     notes: tuple[str, ...] = ()  #: distributions that could not be read
@@ -68,7 +70,7 @@ def read_installation(
     """
     found = _installed() if distributions is None else distributions
     environment = os.environ if variables is None else variables
-    sources: dict[str, list[PluginSource]] = {BACKENDS_GROUP: [], INSTRUMENTS_GROUP: []}
+    sources: dict[str, list[PluginSource]] = {BACKENDS_GROUP: [], INSTRUMENTS_GROUP: [], SCHEDULING_GROUP: []}
     notes: list[str] = []
     seen: set[str] = set()
     for distribution in found:
@@ -82,6 +84,7 @@ def read_installation(
     return Installation(
         backends=tuple(sources[BACKENDS_GROUP]),
         instruments=tuple(sources[INSTRUMENTS_GROUP]),
+        scheduling=tuple(sources[SCHEDULING_GROUP]),
         only_backends=_names(environment, BACKENDS_VARIABLE) or None,
         active_instruments=_names(environment, INSTRUMENTS_VARIABLE),
         notes=tuple(notes),

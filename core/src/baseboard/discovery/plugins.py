@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, cast
+from typing import Final, cast
 
-import pluggy
-
-from baseboard.contract import API_VERSION, PROJECT, BackendUnavailable, DiscoveryHooks
-from baseboard.discovery.handshake import ContractVersion, check_version
-from baseboard.discovery.hookcheck import check_complete, check_spelling, hook_names, register, specify
+from baseboard.contract import API_VERSION, BackendUnavailable, DiscoveryHooks
+from baseboard.discovery.hookcheck import hook_names
 from baseboard.discovery.installation import BACKENDS_VARIABLE, Installation, PluginSource
-from baseboard.discovery.isolation import Failure, attempt
+from baseboard.discovery.loading import Kind, load
+
+_KIND: Final = Kind(DiscoveryHooks, hook_names(DiscoveryHooks), API_VERSION, "contract_version", "contract")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,39 +64,7 @@ def _record(name: str, sources: tuple[PluginSource, ...], only: tuple[str, ...] 
 
 
 def _load(source: PluginSource) -> PluginRecord:
-    """Import the plugin, agree on the version, and only then hold it to the hooks of that version."""
-    refused = partial(PluginRecord, source.name, (source,))
-    plugin = attempt(source.load)
-    if isinstance(plugin, Failure):
-        return refused(reason=f"import of {source.value} failed: {plugin.reason}")
-    manager = pluggy.PluginManager(PROJECT)
-    announced = attempt(partial(_announced_version, manager, plugin, source))
-    if isinstance(announced, Failure):
-        return refused(reason=announced.reason)
-    version = None if announced is None else str(announced)
-    checked = attempt(partial(_check, manager, announced, source))
-    if isinstance(checked, Failure):
-        return refused(version, reason=checked.reason)
-    return PluginRecord(source.name, (source,), version, hooks=cast("DiscoveryHooks", manager.hook))
-
-
-def _announced_version(manager: pluggy.PluginManager, plugin: object, source: PluginSource) -> ContractVersion | None:
-    """None where the plugin has no such hook: perhaps a misspelling, which the check afterwards explains.
-
-    No hooks are specified yet. So a plugin written for another version is told of the version, not of the
-    arguments that it adds.
-    """
-    register(manager, plugin, source.value)
-    caller: Any = getattr(manager.hook, "contract_version", None)
-    if caller is None:
-        return None
-    answers: list[object] = caller()
-    return ContractVersion.parse(answers[0] if answers else None)
-
-
-def _check(manager: pluggy.PluginManager, announced: ContractVersion | None, source: PluginSource) -> None:
-    if announced is not None:
-        check_version(announced, ContractVersion.parse(API_VERSION), source.distribution)
-    specify(manager, DiscoveryHooks)
-    check_spelling(manager, DiscoveryHooks)
-    check_complete(manager, hook_names(DiscoveryHooks))
+    loaded = load(source, _KIND)
+    return PluginRecord(
+        source.name, (source,), loaded.version, cast("DiscoveryHooks | None", loaded.hook), loaded.reason
+    )

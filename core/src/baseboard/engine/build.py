@@ -14,6 +14,7 @@ from baseboard.engine.costs import MeasuredCosts
 from baseboard.engine.engine import Engine, EngineParts, ModelFacts
 from baseboard.engine.sample import NoText
 from baseboard.kv.group import PoolShape
+from baseboard.kv.prefix import NoPrefixIndex, PrefixIndex
 from baseboard.runtime.binding import allocate, allocate_host, bind, check_supported
 from baseboard.runtime.executor import LocalExecutor, LocalParts
 from baseboard.runtime.kv_memory import GroupCaches, KVMemory
@@ -28,7 +29,7 @@ from baseboard.runtime.sources import resolve_model
 from baseboard.runtime.step_batch import BatchBuilder, BatchLimits
 from baseboard.scheduler.config import SchedulerConfig
 from baseboard.scheduler.limits import PROMPT_LOGPROBS_CHUNK
-from baseboard.scheduler.policy import Policy, make_kv, make_roles, splits_prompts
+from baseboard.scheduler.policy import make_kv, make_roles, splits_prompts
 from baseboard.scheduler.scheduler import Scheduler
 
 #: Longest request where neither the user nor the model names one.
@@ -102,13 +103,13 @@ def _assemble(config: EngineConfig, backend: Backend, model: LoadedModel, progre
         max_num_seqs=config.max_num_seqs,
         max_model_len=max_model_len,
         pool_tokens=num_blocks * block_size,
+        block_size=block_size,
         chunked_prefill=config.enable_chunked_prefill and splits_prompts(config.policy),
     )
     costs = MeasuredCosts(_seconds_per_block(kv_memory, min(config.num_host_blocks, num_blocks)))
-    kv = make_kv(PoolShape(num_blocks, block_size), config.num_host_blocks, config.enable_prefix_caching)
-    scheduler = Scheduler(
-        scheduler_config, kv, make_roles(Policy(config.policy, config.preemption), scheduler_config, costs)
-    )
+    index = PrefixIndex() if config.enable_prefix_caching else NoPrefixIndex()
+    kv = make_kv(PoolShape(num_blocks, block_size), config.num_host_blocks, index)
+    scheduler = Scheduler(scheduler_config, kv, make_roles(config.service, scheduler_config, costs, config.registry))
     limits = BatchLimits(
         max_tokens=config.max_num_batched_tokens,
         max_seqs=config.max_num_seqs,

@@ -4,11 +4,13 @@
 # pyright: reportUnnecessaryIsInstance=false
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from baseboard.contract import DType, Unsupported
-from baseboard.scheduler.policy import POLICIES, PREEMPTIONS
+from baseboard.discovery import registry_for
+from baseboard.scheduler.policy import Policy, check_host_pool, unknown_names
+from baseboard.scheduler.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +31,35 @@ class EngineConfig:
     enable_chunked_prefill: bool = True
     preemption: str = "auto"
     policy: str = "fcfs"
+    extensions: tuple[str, ...] = ()
     seed: int = 0
+    registry: Registry = field(init=False, default_factory=Registry)  #: what plugins bring, where one is asked for
 
     def __post_init__(self) -> None:
         problems = [
             *self._whole_numbers(),
             *self._choice("dtype", get_args(DType)),
-            *self._choice("policy", POLICIES),
-            *self._choice("preemption", PREEMPTIONS),
+            *self._resolve_names(),
         ]
         fraction = self.memory_fraction
         if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 < fraction <= 1:
             problems.append(f"memory_fraction={fraction!r} must be above 0 and at most 1")
-        if self.preemption == "swap" and self.num_host_blocks == 0:
-            problems.append("preemption='swap' needs num_host_blocks of at least 1; set it, or use 'recompute'")
         if problems:
             raise Unsupported(problems)
+        check_host_pool(self.preemption, self.num_host_blocks)
+
+    @property
+    def service(self) -> Policy:
+        """How requests are served: names, that a registry may have to be asked for."""
+        return Policy(self.policy, self.preemption, extensions=self.extensions)
+
+    def _resolve_names(self) -> list[str]:
+        names = {"policy": (self.policy,), "preemption": (self.preemption,), "extensions": self.extensions}
+        given = [(what, name) for what, several in names.items() for name in several]
+        if no_names := [f"{what}={name!r} must be a name" for what, name in given if not isinstance(name, str)]:
+            return no_names
+        object.__setattr__(self, "registry", registry_for(self.service))
+        return unknown_names(self.service, self.registry)
 
     def _whole_numbers(self) -> list[str]:
         least = {

@@ -17,6 +17,7 @@ from baseboard.request.admission import check_token_ids
 from baseboard.request.request import Request, RequestSpec
 from baseboard.request.status import Event
 from baseboard.scheduler.commit import Outcome
+from baseboard.scheduler.gates import StepInputs
 from baseboard.scheduler.scheduler import Scheduler
 
 
@@ -35,6 +36,17 @@ class Prompt:
 
     token_ids: tuple[int, ...]
     text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms a request is served; what is made of it is the policy's."""
+
+    priority: int = 0  #: lower is more important
+    tenant: str | None = None  #: on whose behalf; None is nobody in particular
+
+
+_USUAL: Final = Terms()
 
 
 @dataclass(slots=True)
@@ -83,12 +95,12 @@ class Engine:
         check_token_ids(prompt.token_ids, params, self._parts.model.vocab_size)
         self._scheduler.config.check_prompt(len(prompt.token_ids), params.n)
 
-    def add(self, prompt: Prompt, params: SamplingParams, request_id: str | None = None, priority: int = 0) -> str:
+    def add(self, prompt: Prompt, params: SamplingParams, request_id: str | None = None, terms: Terms = _USUAL) -> str:
         """Queue a request; returns its id. Raises ``RequestRejected``, or ``BackendFault`` once the device is lost."""
         if self._fault is not None:
             raise BackendFault(self._fault)
         self.check_request(prompt, params)
-        spec = self._spec(prompt, params, request_id, priority)
+        spec = self._spec(prompt, params, request_id, terms)
         request = self._scheduler.add(spec)
         self._arrivals += 1
         generation = Generation(Sample(0, request, self._parts.model.decoder), prompt.text)
@@ -101,7 +113,7 @@ class Engine:
 
         A lost device (``BackendFault``) ends every request with an error; from then on ``add`` raises.
         """
-        plan = self._scheduler.schedule()
+        plan = self._scheduler.schedule(StepInputs(now=self._parts.clock()))
         began = self._parts.clock()
         try:
             result = self._executor.submit(plan).result()
@@ -140,7 +152,7 @@ class Engine:
 
     # --- inside -----------------------------------------------------------------------------------------------
 
-    def _spec(self, prompt: Prompt, params: SamplingParams, request_id: str | None, priority: int) -> RequestSpec:
+    def _spec(self, prompt: Prompt, params: SamplingParams, request_id: str | None, terms: Terms) -> RequestSpec:
         model, config = self._parts.model, self._scheduler.config
         stops = frozenset(params.stop_token_ids)
         if params.seed is None and not params.greedy:
@@ -151,8 +163,10 @@ class Engine:
             params=params,
             max_total=config.max_total(len(prompt.token_ids), params.max_tokens),
             stop_ids=stops if params.ignore_eos else stops | model.eos_token_ids,
-            priority=priority,
+            priority=terms.priority,
             arrival=self._arrivals,
+            arrived_at=self._parts.clock(),
+            tenant=terms.tenant,
         )
 
     def _follow(self, generation: Generation, sample: Sample) -> None:
@@ -172,8 +186,10 @@ class Engine:
         for request, token, row in zip(outcome.requests, outcome.tokens, outcome.rows, strict=True):
             self._take_token(request, token, outcome.result.logprobs.get(row), output)
         for request in outcome.finished:
-            if request.finish_reason == "error":
-                self._end(self._owner[request.id], output)
+            # One that a scheduling plugin failed on may have been given up by the caller before this is told.
+            sample = self._owner.get(request.id)
+            if request.finish_reason == "error" and sample is not None and sample.request is request:
+                self._end(sample, output)
         touched = {id(g): g for g in map(self._generation_of.get, _ids(outcome)) if g is not None}
         self._close_finished(list(touched.values()), output)
         return output
@@ -206,9 +222,10 @@ class Engine:
     def _fail_step(self, reason: str) -> StepOutput:
         output = StepOutput()
         failed = self._scheduler.fail_step(reason)
-        generations = [self._generation_of[request.id] for request in failed]
-        for request in failed:
-            self._end(self._owner[request.id], output)
+        samples = [s for s in map(self._owner.get, (request.id for request in failed)) if s and s.request in failed]
+        generations = [self._generation_of[sample.request.id] for sample in samples]
+        for sample in samples:
+            self._end(sample, output)
         self._close_finished(generations, output)
         return output
 

@@ -9,6 +9,14 @@ from baseboard.contract.errors import RequestRejected
 from baseboard.contract.sampling import SamplingParams
 
 
+def check_terms(priority: object, tenant: object) -> None:
+    """Raise ``RequestRejected`` for a priority or a tenant that nothing can be ordered by."""
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise RequestRejected(f"priority={priority!r} must be a whole number; the lower, the sooner, also below 0")
+    if tenant is not None and not isinstance(tenant, str):
+        raise RequestRejected(f"tenant={tenant!r} must be a name, or None for nobody in particular")
+
+
 def check_token_ids(prompt: Sequence[int], params: SamplingParams, vocab_size: int) -> None:
     """Raise ``RequestRejected`` naming field and value for a token id that the model does not have."""
     named: Iterable[tuple[str, Iterable[int]]] = (

@@ -14,7 +14,7 @@ from baseboard.request.constraint import TokenConstraint
 from baseboard.request.status import Event, FinishReason, Status, transition
 
 #: What requests are ordered by, smallest first.
-RankKey: TypeAlias = tuple[int, ...]
+RankKey: TypeAlias = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,7 @@ class RequestSpec:
     adapter: str | None = None  #: LoRA adapter; None is the base model
     media: tuple[MediaSpan, ...] = ()  #: inputs for the encoder, in order of their positions, not overlapping
     source: tuple[int, ...] = ()  #: of an encoder-decoder model: what the encoder reads, whole, before the prompt
+    tenant: str | None = None  #: on whose behalf: for policies that share between tenants; None is nobody in particular
 
     @property
     def key_namespace(self) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
 
@@ -12,10 +12,11 @@ from baseboard.contract.plan import BlockPair
 from baseboard.kv.group import PrefixHit
 from baseboard.kv.manager import KVCacheManager
 from baseboard.kv.media import media_keys
-from baseboard.request.request import Request, RequestSpec
+from baseboard.request.request import RankKey, Request, RequestSpec
 from baseboard.request.status import Event, Status
+from baseboard.scheduler.faults import Fault
 from baseboard.scheduler.preemption import Preemption, Recompute
-from baseboard.scheduler.queue import RankedQueue
+from baseboard.scheduler.queue import RankedQueue, RunningQueue
 from baseboard.scheduler.ranks import Rank
 from baseboard.scheduler.resources import Resource
 from baseboard.scheduler.sources import PrefixSource, Sending
@@ -54,10 +55,10 @@ class Book:
         self.swapped: Final = RankedQueue()
         self.loaded: Final = RankedQueue()  # hold blocks with keys and values that came from outside
         self.parked: Final = RankedQueue()  # wait for something outside; nobody looks at them in a step
-        self.running: Final = RankedQueue()
+        self.running: Final = RunningQueue()
         self._rank: Final = rank
         self._requests: Final[dict[str, Request]] = {}
-        self._reserved: Final[set[str]] = set()  # ids of samples that are still to be forked
+        self._reserved: Final[dict[str, RankKey]] = {}  # ids and ranks of samples that are still to be forked
         self._queue_of: Final = {
             Status.WAITING: self.waiting,
             Status.WAITING_FOR_GRAMMAR: self.parked,
@@ -85,7 +86,7 @@ class Book:
     @property
     def num_places(self) -> int:
         """Places that running requests take, samples still to be forked included."""
-        return len(self.running) + sum(request.width - 1 for request in self.running if request.width > 1)
+        return self.running.num_places
 
     def open(self, spec: RequestSpec) -> Request:
         """A new request joins the waiting. Raises ``RequestRejected`` for an id that is in use."""
@@ -98,7 +99,8 @@ class Book:
         except (OverflowError, TypeError) as error:
             raise RequestRejected(f"the prompt holds what is no token id: {error}") from error
         request.width = spec.params.n
-        self._reserved.update(ids[1:])
+        for index in range(1, request.width):  # a rank that fails, fails here, where the request can be refused
+            self._reserved[ids[index]] = self._rank.key(replace(spec, sample_index=index))
         self._requests[spec.id] = request
         self.kv.open(spec.id, spec.key_namespace, media_keys(spec.media), len(spec.source))
         self.waiting.add(request)
@@ -193,16 +195,25 @@ class Book:
         if pairs:
             self._moving[request] = pairs
 
+    def begin_samples(self, request: Request) -> tuple[RequestSpec, ...]:
+        """From here on a request stands for its first sample alone; the specs of the others, to be forked."""
+        others = range(1, request.width)
+        if request.status is Status.RUNNING:
+            self.running.num_places -= len(others)
+        request.width = 1
+        return tuple(replace(request.spec, id=sample_id(request.id, at), sample_index=at) for at in others)
+
     def fork(self, parent: Request, spec: RequestSpec, computed: int) -> Request:
         """A copy of ``parent`` that goes its own way under ``spec``.
 
         Where the parent runs, its blocks of the first ``computed`` tokens are shared; with nothing to share the copy
         waits for its turn.
         """
-        child = Request(spec, self._rank.key(spec), parent.tokens)
+        reserved = self._reserved.pop(spec.id, None)
+        rank = self._rank.key(spec) if reserved is None else reserved
+        child = Request(spec, rank, parent.tokens)
         child.num_cached = parent.num_cached
         child.constraint = parent.constraint.copy() if parent.constraint is not None else None
-        self._reserved.discard(spec.id)
         self._requests[spec.id] = child
         if parent.status is Status.RUNNING and computed:
             self.kv.fork(parent.id, spec.id, computed)
@@ -230,12 +241,11 @@ class Book:
         self._close_blocks(request)
         del self._requests[request.id]
         for index in range(1, request.width):
-            self._reserved.discard(sample_id(request.id, index))
+            self._reserved.pop(sample_id(request.id, index), None)
         self.stats.num_finished += 1
 
     def _close_blocks(self, request: Request) -> None:
-        for source in self._sources:
-            source.cancel(request)
+        self.call_off(request)
         if any(source.keeps(request) for source in self._sources):
             self._sending[request] = f"{request.id} (sending {len(self._sending)})"
             self.kv.rename(request.id, self._sending[request])
@@ -292,6 +302,19 @@ class Book:
             Recompute().preempt(request, self.kv)
             self.waiting.add(request)
 
+    def call_off(self, request: Request) -> None:
+        """Nothing is sent for a request any more."""
+        for source in self._sources:
+            source.cancel(request)
+
+    def start_over(self, request: Request) -> None:
+        """A request that has begun in any way computes all its tokens anew; nothing that is under way counts."""
+        if request.status in {Status.LOADED, Status.WAITING_FOR_REMOTE_KV}:
+            request.disown()
+            self.give_up_blocks(request)
+        else:
+            self.distrust(request)
+
     def check(self) -> None:
         """Raise ``AssertionError`` on any broken invariant."""
         queued = [*self.waiting, *self.parked, *self.loaded, *self.swapped, *self.running]
@@ -302,12 +325,21 @@ class Book:
             assert 0 <= request.computed <= len(request.tokens) + request.promised + request.verifying
             room = self.kv.room(request.id)
             assert request.capacity <= room, f"{request!r} counts on room for {request.capacity} tokens and has {room}"
+        assert self.running.num_places == sum(request.width for request in self.running), "places miscounted"
+        assert set(self.running.adapters) == {r.spec.adapter for r in self.running} - {None}, "adapters miscounted"
         for queue in (self.waiting, self.parked, self.loaded, self.swapped, self.running):
             ranks = [request.rank for request in queue]
             assert ranks == sorted(set(ranks)), f"ranks out of order or repeated: {ranks}"
         for resource in self._resources:
             resource.check_books()
         self.kv.check()
+
+    def touched_by(self, fault: Fault) -> tuple[Request, ...]:
+        """The live requests among those that a role failed on, or everybody whom the next step may be for."""
+        if fault.specs is None:
+            return (*self.running, *self.swapped, *self.loaded, *self.waiting)
+        named = ((self._requests.get(spec.id), spec.arrival) for spec in fault.specs)
+        return tuple(request for request, arrival in named if request is not None and request.spec.arrival == arrival)
 
     def _retire(self, request: Request) -> None:
         for resource in self._resources:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from baseboard.contract.errors import ContractError
@@ -12,7 +12,7 @@ from baseboard.contract.plan import StepResult
 from baseboard.request.constraint import TokenConstraint
 from baseboard.request.request import Request
 from baseboard.request.status import Event
-from baseboard.scheduler.book import Book, sample_id
+from baseboard.scheduler.book import Book
 from baseboard.scheduler.inflight import InFlight
 from baseboard.scheduler.resources import Resource
 from baseboard.scheduler.stop import StopRule
@@ -179,13 +179,8 @@ class Committer:
 
     def _fork(self, request: Request, row: int, sampled: tuple[int, ...], outcome: Outcome) -> None:
         """The prompt is computed: from here on each sample is a request of its own."""
-        request.width = 1
         computed = min(request.computed, len(request.tokens))
-        specs = [
-            replace(request.spec, id=sample_id(request.id, index), sample_index=index)
-            for index in range(1, len(sampled))
-        ]
-        children = [self._book.fork(request, spec, computed) for spec in specs]
+        children = [self._book.fork(request, spec, computed) for spec in self._book.begin_samples(request)]
         for child, token in zip(children, sampled[1:], strict=True):
             outcome.forks.append(Fork(request, child))
             self._take(child, row, token, outcome)

@@ -18,6 +18,9 @@ class SchedulerConfig:
     chunked_prefill: bool = True
     max_num_active_seqs: int | None = None  #: requests running at once, where that is to be fewer
     max_num_scheduled_tokens: int | None = None  #: tokens given out in one step, where that is to be fewer
+    adapters: frozenset[str] | None = None  #: LoRA adapters that there are; None: whatever is asked for is taken
+    block_size: int = 1  #: what comes from outside comes in whole blocks of so many tokens
+    load_timeout: float | None = None  #: seconds to wait for keys and values from outside; None: for ever
 
     def __post_init__(self) -> None:
         for name in (
@@ -29,20 +32,25 @@ class SchedulerConfig:
         ):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        self._check_within("max_num_active_seqs", "max_num_seqs")
+        self._check_within("max_num_scheduled_tokens", "max_num_batched_tokens")
         if self.max_model_len < 2:
             raise ValueError(f"max_model_len={self.max_model_len} must be at least 2: one token in, one out")
+
+    def _check_within(self, name: str, whole: str) -> None:
+        own, most = getattr(self, name), getattr(self, whole)
+        if own is not None and own > most:
+            raise ValueError(f"{name}={own} is more than {whole}={most}: lower it, or leave it out")
 
     @property
     def max_running(self) -> int:
         """Requests that may run at once."""
-        active = self.max_num_active_seqs
-        return self.max_num_seqs if active is None else min(active, self.max_num_seqs)
+        return self.max_num_active_seqs or self.max_num_seqs
 
     @property
     def scheduled_tokens(self) -> int:
         """Tokens that one step may give out."""
-        own = self.max_num_scheduled_tokens
-        return self.max_num_batched_tokens if own is None else min(own, self.max_num_batched_tokens)
+        return self.max_num_scheduled_tokens or self.max_num_batched_tokens
 
     @property
     def max_prompt(self) -> int:
@@ -54,6 +62,12 @@ class SchedulerConfig:
         """Tokens at which a request ends: the last one's keys and values are never needed."""
         ceiling = min(self.max_model_len, self.pool_tokens + 1)
         return ceiling if max_tokens is None else min(num_prompt + max_tokens, ceiling)
+
+    def check_adapter(self, adapter: str | None) -> None:
+        """Raise ``RequestRejected`` for an adapter that there is not."""
+        if adapter is not None and self.adapters is not None and adapter not in self.adapters:
+            known = ", ".join(sorted(self.adapters)) or "none"
+            raise RequestRejected(f"adapter {adapter!r} is unknown; known are: {known}")
 
     def check_prompt(self, num_prompt: int, n: int) -> None:
         """Raise ``RequestRejected`` for what can never run, naming the limit and the way out."""

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from baseboard.request.request import Request
 from baseboard.request.status import Status
+from baseboard.scheduler.queue import RunningQueue
 
 
 class Verdict(Enum):
@@ -37,7 +38,7 @@ class StepView(Protocol):
         ...
 
     @property
-    def running(self) -> Iterable[Request]: ...
+    def running(self) -> RunningQueue: ...
     @property
     def waiting(self) -> Iterable[Request]: ...
 
@@ -146,7 +147,7 @@ class MaxAdapters:
         adapter = request.spec.adapter
         if adapter is None:
             return Verdict.ADMIT
-        in_use = {each.spec.adapter for each in view.running} - {None}
+        in_use = view.running.adapters
         if adapter in in_use or len(in_use) < self._max:
             return Verdict.PASS_OVER if self._must_yield(request) else Verdict.ADMIT
         if not self._seen_held:

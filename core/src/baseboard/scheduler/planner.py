@@ -13,11 +13,13 @@ from baseboard.request.request import RankKey, Request
 from baseboard.request.status import Event
 from baseboard.scheduler.book import Book
 from baseboard.scheduler.draft import Draft
+from baseboard.scheduler.faults import Faults
 from baseboard.scheduler.gates import Gate, StepInputs, Verdict
 from baseboard.scheduler.limits import Limit
 from baseboard.scheduler.observers import Observer
 from baseboard.scheduler.orders import Continuous, Order
 from baseboard.scheduler.preemption import Preemption
+from baseboard.scheduler.queue import RunningQueue
 from baseboard.scheduler.ranks import Rank
 from baseboard.scheduler.resources import Resource
 from baseboard.scheduler.sources import Found, Landing, Place, PrefixSource, Sending
@@ -37,6 +39,7 @@ class Roles:
     stops: tuple[StopRule, ...] = ()
     sources: tuple[PrefixSource, ...] = ()
     resources: tuple[Resource, ...] = ()
+    faults: Faults = field(default_factory=Faults)  #: where guards around other parties' roles report
 
 
 _NOTHING: Final = Found(0, Landing.NOW)
@@ -299,7 +302,7 @@ class _Turn:
         return self._book.num_places
 
     @property
-    def running(self) -> Iterable[Request]:
+    def running(self) -> RunningQueue:
         return self._book.running
 
     @property

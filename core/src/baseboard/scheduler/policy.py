@@ -3,46 +3,38 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
 from baseboard.contract.errors import Unsupported
 from baseboard.kv.group import WHOLE, LayerGroup, PoolShape, windowed_chunk
 from baseboard.kv.manager import KVCacheManager
-from baseboard.kv.prefix import NoPrefixIndex, PrefixIndex
+from baseboard.kv.prefix import PrefixCache
 from baseboard.scheduler.config import SchedulerConfig
 from baseboard.scheduler.encoder import EncoderInputs
-from baseboard.scheduler.gates import DelayFactor, MaxAdapters, MaxRunning, Throttle
+from baseboard.scheduler.faults import Faults
+from baseboard.scheduler.gates import DelayFactor, Gate, MaxAdapters, MaxRunning, Throttle
 from baseboard.scheduler.limits import AlignedChunks, Limit, LongPrefill, PromptLogprobsRows, WholePrompts
-from baseboard.scheduler.orders import Continuous, Order, PrefillFirst
+from baseboard.scheduler.orders import Continuous, PrefillFirst
 from baseboard.scheduler.planner import Roles
 from baseboard.scheduler.preemption import Cheaper, CostModel, Preemption, Recompute, Swap
-from baseboard.scheduler.ranks import FirstComeFirstServed, Priority, Rank
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """Who is better than whom, and which kind of work comes first."""
-
-    rank: Rank
-    order: Order
-    whole_prompts: bool = False  #: prompts are never split
-
+from baseboard.scheduler.ranks import Aging, FirstComeFirstServed, Priority
+from baseboard.scheduler.registry import Registry, Service, Surroundings, why_unknown
 
 POLICIES: Final[Mapping[str, Service]] = MappingProxyType(
     {
         "fcfs": Service(FirstComeFirstServed(), Continuous()),
         "priority": Service(Priority(), Continuous()),
+        "aging": Service(Aging(), Continuous()),
         "prefill_first": Service(FirstComeFirstServed(), PrefillFirst(), whole_prompts=True),
     }
 )
 PREEMPTIONS: Final[Mapping[str, Callable[[CostModel], Preemption]]] = MappingProxyType(
     {"auto": Cheaper, "recompute": lambda _costs: Recompute(), "swap": lambda _costs: Swap()}
 )
-
-_T = TypeVar("_T")
+_NOBODY: Final = Registry()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +47,8 @@ class Policy:
     delay_factor: float = 0.0  #: see ``DelayFactor``; 0: nobody is held back
     max_adapters: int | None = None  #: distinct LoRA adapters at once; None: no limit
     chunk_alignment: int = 1  #: see ``AlignedChunks``; 1: a chunk may end anywhere
+    extensions: tuple[str, ...] = ()  #: what else of other parties' is asked, in this order
+    connector: str | None = None  #: another party's source of keys and values
 
     def __post_init__(self) -> None:
         if self.long_prefill_token_threshold < 0:
@@ -66,18 +60,55 @@ class Policy:
         if self.chunk_alignment < 1:
             raise ValueError(f"chunk_alignment={self.chunk_alignment} must be at least 1")
 
+    @property
+    def built_in(self) -> bool:
+        """Whether everything named here is the core's own."""
+        plain = not self.extensions and self.connector is None
+        return plain and self.service in POLICIES and self.preemption in PREEMPTIONS
+
 
 def splits_prompts(policy: str) -> bool:
-    """Whether the named policy computes a prompt in chunks. Raises ``Unsupported`` for an unknown name."""
-    return not _named("policy", policy, POLICIES).whole_prompts
+    """Whether the named policy computes a prompt in chunks; only a built-in one may not."""
+    return policy not in POLICIES or not POLICIES[policy].whole_prompts
 
 
-def make_roles(policy: Policy, config: SchedulerConfig, costs: CostModel) -> Roles:
-    """Raises ``Unsupported`` for a name that nobody has registered."""
-    service = _named("policy", policy.service, POLICIES)
+def check_host_pool(preemption: str, num_host_blocks: int) -> None:
+    """Raise ``Unsupported`` where a swap pool and the way to preempt contradict each other."""
+    if preemption == "swap" and num_host_blocks == 0:
+        raise Unsupported(["preemption='swap' needs num_host_blocks of at least 1; set it, or use 'recompute'"])
+    if preemption == "recompute" and num_host_blocks > 0:
+        raise Unsupported(
+            [f"num_host_blocks={num_host_blocks}, but preemption='recompute' never swaps; use 'auto' or 'swap', or 0"]
+        )
+
+
+def unknown_names(policy: Policy, registry: Registry) -> list[str]:
+    """A sentence for each name in ``policy`` that means nothing, and for what failed among the plugins."""
+    asked: list[tuple[str, str, Collection[str], Collection[str]]] = [
+        ("policy", policy.service, registry.services, POLICIES),
+        ("preemption", policy.preemption, registry.preemptions, PREEMPTIONS),
+        *(("extension", name, registry.extensions, ()) for name in policy.extensions),
+    ]
+    if policy.connector is not None:
+        asked.append(("connector", policy.connector, registry.sources, ()))
+    reasons = [
+        reason
+        for what, name, others, own in asked
+        if name not in own and name not in others
+        for reason in why_unknown(what, name, (*own, *others), registry)
+    ]
+    return list(dict.fromkeys(reasons))
+
+
+def make_roles(policy: Policy, config: SchedulerConfig, costs: CostModel, registry: Registry = _NOBODY) -> Roles:
+    """Raises ``Unsupported`` for a name that nobody has registered, and ``ValueError`` for contradicting limits."""
+    if unknown := unknown_names(policy, registry):
+        raise Unsupported(unknown)
+    around = Surroundings(config, costs, Faults())
+    service = _service(policy.service, around, registry)
     limits: list[Limit] = [PromptLogprobsRows()]
     if policy.long_prefill_token_threshold:
-        limits.append(LongPrefill(policy.long_prefill_token_threshold))
+        limits.append(_long_prefill(policy.long_prefill_token_threshold, config))
     if policy.chunk_alignment > 1:
         limits.append(AlignedChunks(policy.chunk_alignment))
     if service.whole_prompts or not config.chunked_prefill:
@@ -87,13 +118,18 @@ def make_roles(policy: Policy, config: SchedulerConfig, costs: CostModel) -> Rol
         remembering.append(DelayFactor(policy.delay_factor))
     if policy.max_adapters is not None:
         remembering.append(MaxAdapters(policy.max_adapters))
+    own: tuple[Gate, ...] = (MaxRunning(config.max_running), Throttle(), *remembering)
+    extras = sum((registry.extensions[name](around) for name in policy.extensions), service.extras)
     return Roles(
         rank=service.rank,
         order=service.order,
-        preemption=make_preemption(policy.preemption, costs),
-        limits=tuple(limits),
-        gates=(MaxRunning(config.max_running), Throttle(), *remembering),
-        observers=tuple(remembering),
+        preemption=_preemption(policy.preemption, around, registry),
+        limits=(*limits, *extras.limits),
+        gates=own + extras.gates,
+        observers=(*remembering, *extras.observers),
+        stops=extras.stops,
+        sources=() if policy.connector is None else (registry.sources[policy.connector](around),),
+        faults=around.faults,
     )
 
 
@@ -104,8 +140,10 @@ def with_encoder(roles: Roles, encoder: EncoderInputs) -> Roles:
 
 
 def make_preemption(name: str, costs: CostModel) -> Preemption:
-    """Raises ``Unsupported`` for an unknown name."""
-    return _named("preemption", name, PREEMPTIONS)(costs)
+    """A built-in one. Raises ``Unsupported`` for an unknown name."""
+    if name in PREEMPTIONS:
+        return PREEMPTIONS[name](costs)
+    raise Unsupported([f"preemption={name!r} is unknown; known are {', '.join(sorted(PREEMPTIONS))}"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +168,10 @@ class Layers:
         return () if self.chunk is None else (LongPrefill(self.chunk),)
 
 
-def make_kv(
-    pool: PoolShape,
-    num_host_blocks: int,
-    caching: bool,  # noqa: FBT001 - a setting, passed on
-    layers: Layers = Layers(),
-) -> KVCacheManager:
+def make_kv(pool: PoolShape, num_host_blocks: int, index: PrefixCache, layers: Layers = Layers()) -> KVCacheManager:
+    """Raises ``ValueError`` for sizes that hold nothing."""
     if num_host_blocks < 0:
         raise ValueError(f"num_host_blocks={num_host_blocks} must not be negative")
-    index = PrefixIndex() if caching else NoPrefixIndex()
     kv = KVCacheManager(pool, num_host_blocks, index, layers.groups, layers.underway)
     if kv.longest < 1:
         raise ValueError(
@@ -148,7 +181,22 @@ def make_kv(
     return kv
 
 
-def _named(what: str, name: str, known: Mapping[str, _T]) -> _T:
-    if name not in known:
-        raise Unsupported([f"{what}={name!r} is unknown; known are {', '.join(sorted(known))}"])
-    return known[name]
+def _service(name: str, around: Surroundings, registry: Registry) -> Service:
+    if name in POLICIES:
+        return POLICIES[name]
+    return registry.services[name](around)
+
+
+def _preemption(name: str, around: Surroundings, registry: Registry) -> Preemption:
+    if name in PREEMPTIONS:
+        return PREEMPTIONS[name](around.costs)
+    return registry.preemptions[name](around)
+
+
+def _long_prefill(threshold: int, config: SchedulerConfig) -> LongPrefill:
+    if threshold > config.scheduled_tokens:
+        raise ValueError(
+            f"long_prefill_token_threshold={threshold} is more than the {config.scheduled_tokens} tokens of a step: "
+            "lower it, or leave it out"
+        )
+    return LongPrefill(threshold)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -41,3 +41,31 @@ class RankedQueue:
         if at == len(self._items) or self._items[at] is not request:
             raise KeyError(request.id)
         del self._items[at]
+
+
+class RunningQueue(RankedQueue):
+    """The running requests, with what gates ask of all of them kept at hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_places = 0  #: places that they take, samples still to be forked included
+        self._adapters: Final[dict[str, int]] = {}  # how many run on each
+
+    @property
+    def adapters(self) -> Collection[str]:
+        """Distinct LoRA adapters in use."""
+        return self._adapters.keys()
+
+    def add(self, request: Request) -> None:
+        super().add(request)
+        self.num_places += request.width
+        if (adapter := request.spec.adapter) is not None:
+            self._adapters[adapter] = self._adapters.get(adapter, 0) + 1
+
+    def remove(self, request: Request) -> None:
+        super().remove(request)
+        self.num_places -= request.width
+        if (adapter := request.spec.adapter) is not None:
+            self._adapters[adapter] -= 1
+            if not self._adapters[adapter]:
+                del self._adapters[adapter]

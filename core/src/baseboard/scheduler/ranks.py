@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from baseboard.request.request import RankKey, RequestSpec
 
@@ -25,3 +25,17 @@ class Priority:
 
     def key(self, spec: RequestSpec) -> RankKey:
         return (spec.priority, spec.arrival, spec.sample_index)
+
+
+#: How many later requests one step of priority lets a request pass.
+AGING_STEP: Final = 64
+
+
+class Aging:
+    """By priority, but nobody is overtaken for ever: who waits gets better against whoever comes later.
+
+    A request passes at most ``AGING_STEP`` earlier ones for each step by which its priority is the lower number.
+    """
+
+    def key(self, spec: RequestSpec) -> RankKey:
+        return (spec.arrival + AGING_STEP * spec.priority, spec.arrival, spec.sample_index)

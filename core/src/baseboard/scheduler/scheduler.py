@@ -10,16 +10,19 @@ from typing import Final
 from baseboard.contract.errors import RequestRejected
 from baseboard.contract.plan import StepPlan, StepResult
 from baseboard.kv.manager import KVCacheManager
+from baseboard.request.admission import check_terms
 from baseboard.request.constraint import TokenConstraint
 from baseboard.request.request import Request, RequestSpec
 from baseboard.request.status import Event, Status
 from baseboard.scheduler.book import Book
 from baseboard.scheduler.commit import Committer, Outcome
 from baseboard.scheduler.config import SchedulerConfig
+from baseboard.scheduler.deadline import Deadline
 from baseboard.scheduler.gates import Hold, Pause, StepInputs
 from baseboard.scheduler.inflight import InFlight
 from baseboard.scheduler.planner import Planner, Roles
 from baseboard.scheduler.preemption import Preemption
+from baseboard.scheduler.sources import PrefixSource
 from baseboard.scheduler.stats import SchedulerStats
 
 _NOTHING_NEW: Final = StepInputs()
@@ -31,8 +34,13 @@ class Scheduler:
     def __init__(self, config: SchedulerConfig, kv: KVCacheManager, roles: Roles) -> None:
         self.config: Final = config
         self.kv: Final = kv
+        self._deadlines: Final = _deadlines(roles.sources, config.load_timeout)
+        self._sources: Final = self._deadlines or roles.sources
+        roles = replace(roles, sources=self._sources)
         self._book: Final = Book(kv, roles.rank, roles.sources, roles.resources)
         self._resources: Final = roles.resources
+        self._faults: Final = roles.faults
+        self._faulty: list[Request] = []  # ended for a role's failure, to be told with the next result
         self._pause: Final = Pause()
         roles = replace(roles, gates=(*roles.gates, self._pause))
         self._planner: Final = Planner(self._book, roles, config.scheduled_tokens)
@@ -81,7 +89,12 @@ class Scheduler:
         return self._book.moving_out()
 
     def add(self, spec: RequestSpec) -> Request:
-        """Queue a request. Raises ``RequestRejected`` for one that can never run, or whose id is in use."""
+        """Queue a request. Raises ``RequestRejected`` for one that can never run, or whose id is in use.
+
+        One that a third party's rank fails on has ended when this returns.
+        """
+        check_terms(spec.priority, spec.tenant)
+        self.config.check_adapter(spec.adapter)
         self.config_beside(len(spec.source)).check_prompt(len(spec.prompt), spec.params.n)
         if spec.media and not self._resources:
             raise RequestRejected(
@@ -89,7 +102,7 @@ class Scheduler:
             )
         for resource in self._resources:
             resource.check(spec)
-        return self._book.open(spec)
+        return self._settled(self._book.open(spec))
 
     def config_beside(self, num_source: int) -> SchedulerConfig:
         """The limits of a request whose source of ``num_source`` tokens takes blocks of the pool until it ends.
@@ -108,7 +121,8 @@ class Scheduler:
 
     def await_grammar(self, request: Request) -> None:
         """A request that was just added may not start before :meth:`grammar_ready`; it takes no place meanwhile."""
-        self._book.move(request, Event.AWAIT_GRAMMAR)
+        if not request.finished:
+            self._book.move(request, Event.AWAIT_GRAMMAR)
 
     def grammar_ready(self, request: Request, constraint: TokenConstraint) -> None:
         """The request's grammar is compiled. One that has ended meanwhile is left alone."""
@@ -120,6 +134,8 @@ class Scheduler:
         """The next step. It may be empty of rows, and still retire rows or move blocks: execute it all the same."""
         if self._pause.hold is Hold.ALL:
             inputs = replace(inputs, budget=0)
+        if self._sources:
+            self._hear(inputs.now)
         draft = self._planner.plan(inputs)
         plan = draft.freeze(self._step, self._book.take_retired(), self._book.take_to_wipe())
         self._step += 1
@@ -128,13 +144,22 @@ class Scheduler:
         self._flights.append(InFlight(plan, requests, epochs, tuple(draft.swapped_out), tuple(draft.sendings)))
         self.stats.num_steps += 1
         self.stats.num_scheduled_tokens += plan.num_tokens
+        if self._faults:
+            self._end_faulty()
         return plan
 
     def commit(self, result: StepResult) -> Outcome:
-        """Take in the result of the oldest plan that has none yet."""
+        """Take in the result of the oldest plan that has none yet.
+
+        Requests that ended because a third party's role failed, since the last result, are among the finished.
+        """
         flight = self._flights.popleft()
         outcome = self._committer.commit(flight, result, self._flights)
         flight.begin_sendings(self._book.sendings)
+        if self._faults:
+            self._end_faulty()
+        if self._faulty:
+            outcome.finished.extend(self._take_faulty())
         return outcome
 
     def fail_step(self, reason: str) -> list[Request]:
@@ -142,7 +167,9 @@ class Scheduler:
         flight = self._flights.popleft()
         failed = self._committer.fail(flight, reason, self._flights)
         flight.begin_sendings(self._book.sendings)
-        return failed
+        if self._faults:
+            self._end_faulty()
+        return [*failed, *self._take_faulty()]
 
     def remote_kv(self, request: Request, num_good: int) -> None:
         """What a source was sending has landed, ``num_good`` tokens of it; the rest, if any, is computed here.
@@ -183,7 +210,8 @@ class Scheduler:
             raise RequestRejected(f"request id {child_id!r} is in use: choose another")
         spec = replace(parent.spec, id=child_id, arrival=arrival)
         free_place = self._book.num_places < self.config.max_running
-        return self._book.fork(parent, spec, min(self._landed(parent), len(parent.tokens) - 1) if free_place else 0)
+        shared = min(self._landed(parent), len(parent.tokens) - 1) if free_place else 0
+        return self._settled(self._book.fork(parent, spec, shared))
 
     def pause(self, hold: Hold) -> None:
         """Hold back new requests or everything, or (``NONE``) go on. Requests keep their blocks and places."""
@@ -195,8 +223,46 @@ class Scheduler:
 
     def preempt_all(self) -> None:
         """Every request that has begun computes its tokens anew: after the weights have changed, say."""
-        for request in (*self._book.running, *self._book.swapped):
-            self._book.distrust(request)
+        book = self._book
+        awaiting = [request for request in book.parked if request.status is Status.WAITING_FOR_REMOTE_KV]
+        for request in awaiting:
+            book.call_off(request)
+        if self._faults:
+            self._end_faulty()
+        for request in (*book.running, *book.swapped, *book.loaded, *awaiting):
+            if not request.finished:
+                book.start_over(request)
+
+    def _hear(self, now: float) -> None:
+        """Take in what has come from outside, and what has not in spite of all patience."""
+        for source in self._sources:
+            for landed in source.landed():
+                self.remote_kv(landed.request, landed.num_good)
+            for request in source.read_out():
+                self.sent(request)
+        late = [request for deadline in self._deadlines for request in deadline.overdue(now)]
+        if self._faults:  # a source that could not be called off may still write: its request ends, its blocks are kept
+            self._end_faulty()
+        for request in late:
+            self.remote_kv(request, 0)
+
+    def _end_faulty(self) -> None:
+        """End what the failures of third parties' roles have touched; nothing else is changed by them."""
+        for fault in self._faults.take():
+            self.stats.num_policy_faults += 1
+            for request in self._book.touched_by(fault):
+                request.error = fault.reason
+                self._book.finish(request, Event.FAIL)
+                self._faulty.append(request)
+
+    def _settled(self, request: Request) -> Request:
+        if self._faults:
+            self._end_faulty()
+        return request
+
+    def _take_faulty(self) -> list[Request]:
+        taken, self._faulty = self._faulty, []
+        return taken
 
     def _landed(self, request: Request) -> int:
         """Tokens of a request that are in the cache, whatever becomes of the steps under way."""
@@ -207,3 +273,7 @@ class Scheduler:
     def check(self) -> None:
         """Raise ``AssertionError`` on any broken invariant."""
         self._book.check()
+
+
+def _deadlines(sources: Sequence[PrefixSource], seconds: float | None) -> tuple[Deadline, ...]:
+    return () if seconds is None else tuple(Deadline(source, seconds) for source in sources)

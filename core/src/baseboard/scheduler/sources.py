@@ -54,8 +54,16 @@ class Sending:
         self.source.begin(self.request, self.place)
 
 
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """What was sent for a request is there: its first ``num_good`` tokens; the rest, if any, was lost."""
+
+    request: Request
+    num_good: int
+
+
 class PrefixSource(Protocol):
-    """Something outside that has keys and values. It tells the scheduler when what it sends has landed."""
+    """Something outside that has keys and values. At the beginning of each step it is asked what has come about."""
 
     def find(self, request: Request, num_local: int) -> Found | None:
         """What there is beyond the ``num_local`` tokens in the local cache; asked each time it might be admitted."""
@@ -64,7 +72,7 @@ class PrefixSource(Protocol):
     def begin(self, request: Request, place: Place) -> None:
         """Start sending what was found to land later: nothing under way touches these blocks any more.
 
-        ``Scheduler.remote_kv`` is owed.
+        ``landed`` is to name the request once.
         """
         ...
 
@@ -73,7 +81,15 @@ class PrefixSource(Protocol):
         ...
 
     def keeps(self, request: Request) -> bool:
-        """Whether the blocks of a request that ends now are still being read; ``Scheduler.sent`` is owed then."""
+        """Whether the blocks of a request that ends now are still being read: then ``read_out`` is to name it once."""
+        ...
+
+    def landed(self) -> Sequence[Landed]:
+        """What has landed since the last call."""
+        ...
+
+    def read_out(self) -> Sequence[Request]:
+        """Ended requests whose blocks nobody reads any more, since the last call."""
         ...
 
 

@@ -20,4 +20,5 @@ class SchedulerStats:
     prefix_hits: int = 0  #: of those, found in the cache
     num_drafts: int = 0  #: guessed tokens that were computed
     num_drafts_accepted: int = 0  #: of those, the ones that were right
+    num_policy_faults: int = 0  #: times that a role of another party failed
     num_stale_results: int = 0  #: sampled, but the request had been preempted or ended meanwhile

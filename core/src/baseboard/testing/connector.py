@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
-from weakref import WeakSet
 
 from baseboard.request.request import Request
-from baseboard.scheduler.sources import Found, Landing, Place
+from baseboard.scheduler.sources import Found, Landed, Landing, Place
 from baseboard.testing.memory import SimulatedMemory
 from baseboard.testing.model import Slot
 
@@ -29,11 +28,10 @@ class _Sending:
     place: Place
     offer: Offer
     lands_at: int | None
-    began_at: float
 
 
 class SimulatedConnector:
-    """A ``PrefixSource``. ``namespace_of`` tells whose slots are written; ``landed`` is ``Scheduler.remote_kv``."""
+    """A ``PrefixSource``. ``namespace_of`` tells whose slots are written."""
 
     def __init__(self, memory: SimulatedMemory, namespace_of: Callable[[str], int]) -> None:
         self._memory: Final = memory
@@ -43,9 +41,7 @@ class SimulatedConnector:
         self._chosen: Final[dict[str, Offer]] = {}
         self._stores: Final[dict[str, int]] = {}  # request id: steps that the store still reads its blocks
         self._reading: Final[dict[Request, int]] = {}  # request: step at which the reading ends
-        self._given_up: Final[WeakSet[Request]] = WeakSet()  # waited too long for; not asked for again
         self._step = 0
-        self._now = 0.0
 
     # --- what a test says -------------------------------------------------------------------------------------
 
@@ -69,8 +65,6 @@ class SimulatedConnector:
 
     def find(self, request: Request, num_local: int) -> Found | None:
         best: tuple[int, Offer] | None = None
-        if request in self._given_up:
-            return None
         for offer in self._offers:
             length = self._usable(request, offer)
             if offer.known_from <= self._step and length > max(num_local, best[0] if best else 0):
@@ -84,7 +78,7 @@ class SimulatedConnector:
     def begin(self, request: Request, place: Place) -> None:
         offer = self._chosen[request.id]
         lands_at = None if offer.latency is None else self._step + offer.latency
-        self._sending[request] = _Sending(request, place, offer, lands_at, self._now)
+        self._sending[request] = _Sending(request, place, offer, lands_at)
 
     def cancel(self, request: Request) -> None:
         self._sending.pop(request, None)
@@ -98,32 +92,29 @@ class SimulatedConnector:
 
     # --- what time brings -------------------------------------------------------------------------------------
 
-    def step(self, now: float, load_timeout: float | None) -> list[tuple[Request, int]]:
-        """One step goes by; returns the requests whose KV has landed, or was given up, with their good tokens."""
+    def step(self) -> None:
+        """One step goes by."""
         self._step += 1
-        self._now = now
-        landed: list[tuple[Request, int]] = []
+
+    def landed(self) -> list[Landed]:
+        landed: list[Landed] = []
         for request, sending in list(self._sending.items()):
             if sending.lands_at is not None and sending.lands_at <= self._step:
                 del self._sending[request]
                 good = self._write(request.id, sending.place.blocks, sending.place, sending.offer)
-                landed.append((request, good))
-            elif load_timeout is not None and now - sending.began_at >= load_timeout:
-                del self._sending[request]
-                self._given_up.add(request)
-                landed.append((request, 0))
+                landed.append(Landed(request, good))
         return landed
 
     def read_out(self) -> list[Request]:
-        """Finished requests whose blocks nobody reads any more."""
         done = [request for request, until in self._reading.items() if until <= self._step]
         for request in done:
             del self._reading[request]
         return done
 
     def fetch(self, request_id: str, blocks: Sequence[int], place: Place) -> int:
-        """Write what a plan loads; returns how many leading tokens of it are good."""
-        return self._write(request_id, blocks, place, self._chosen[request_id])
+        """Write what a plan loads; returns how many leading tokens of it are good: none that nobody offered."""
+        offer = self._chosen.get(request_id)
+        return 0 if offer is None else self._write(request_id, blocks, place, offer)
 
     def _usable(self, request: Request, offer: Offer) -> int:
         """Whole blocks of the offer that the request begins with, short of its first input and of its last token.

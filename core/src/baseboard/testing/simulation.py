@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
@@ -11,7 +11,9 @@ from typing import Final
 from baseboard.contract.errors import BaseboardError
 from baseboard.contract.plan import PendingStep, StepPlan
 from baseboard.contract.sampling import SamplingParams
+from baseboard.discovery import registry_for
 from baseboard.kv.group import PoolShape
+from baseboard.kv.prefix import NoPrefixIndex, PrefixIndex
 from baseboard.request.request import Request, RequestSpec
 from baseboard.request.status import Event
 from baseboard.scheduler.book import sample_id
@@ -30,6 +32,7 @@ from baseboard.scheduler.policy import (
     with_encoder,
 )
 from baseboard.scheduler.preemption import Costs
+from baseboard.scheduler.registry import Registry
 from baseboard.scheduler.scheduler import Scheduler
 from baseboard.scheduler.stop import Repetition
 from baseboard.testing.connector import SimulatedConnector
@@ -60,7 +63,10 @@ class _Flight:
 
 
 class Simulation:
-    """See the design's section 5: scheduler + KV manager + simulated device. ``num_blocks`` excludes the null block."""
+    """Scheduler, KV manager and simulated device. ``num_blocks`` excludes the null block.
+
+    Names of other parties' policies mean what is installed, or what is in ``registry``.
+    """
 
     def __init__(  # noqa: PLR0913 - the public surface, fixed by the design
         self,
@@ -87,6 +93,10 @@ class Simulation:
         encoder_cache_size: int | None = None,
         split_inputs: bool = True,
         chunk_alignment: int = 1,
+        adapters: Collection[str] | None = None,
+        extensions: Sequence[str] = (),
+        connector: str | None = None,
+        registry: Registry | None = None,
         pipeline_depth: int = 0,
         seed: int = 0,
         reverse_rows: bool = False,
@@ -105,7 +115,7 @@ class Simulation:
         self._sight: Final = Sight(tuple(layer_windows or (sliding_window,)))
         pool = PoolShape(num_blocks, block_size, context_ranks)
         layers = Layers.seeing(self._sight.windows, pool, max_num_batched_tokens, pipeline_depth + 1)
-        kv = make_kv(pool, num_host_blocks, prefix_caching, layers)
+        kv = make_kv(pool, num_host_blocks, PrefixIndex() if prefix_caching else NoPrefixIndex(), layers)
         config = SchedulerConfig(
             max_num_batched_tokens=max_num_batched_tokens,
             max_num_seqs=max_num_seqs,
@@ -114,13 +124,27 @@ class Simulation:
             chunked_prefill=chunked_prefill and splits_prompts(policy),
             max_num_active_seqs=max_num_active_seqs,
             max_num_scheduled_tokens=max_num_scheduled_tokens,
+            adapters=None if adapters is None else frozenset(adapters),
+            block_size=kv.block_size,
+            load_timeout=load_timeout,
         )
-        names = Policy(policy, preemption, long_prefill_token_threshold, delay_factor, max_loras, chunk_alignment)
+        names = Policy(
+            policy,
+            preemption,
+            long_prefill_token_threshold,
+            delay_factor,
+            max_loras,
+            chunk_alignment,
+            extensions=tuple(extensions),
+            connector=connector,
+        )
         ranks = [SimulatedMemory(num_blocks, num_host_blocks, block_size, copy_latency) for _ in range(context_ranks)]
         memory = ranks[0] if context_ranks == 1 else RankedMemory(ranks)
         self.connector: Final = SimulatedConnector(memory, self._namespace_number_of)
-        roles = _with_stops(make_roles(names, config, self._costs), repetition)
-        roles = replace(roles, limits=roles.limits + layers.limits, sources=(self.connector,))
+        found = registry_for(names) if registry is None else registry
+        roles = _with_stops(make_roles(names, config, self._costs, found), repetition)
+        sources = (*roles.sources, self.connector)
+        roles = replace(roles, limits=roles.limits + layers.limits, sources=sources)
         self.encoder_source: Final = SimulatedEncoderSource()
         rules = make_encoder_rules(
             roles.limits, config, EncoderLimits(encoder_budget, encoder_cache_size, split_inputs)
@@ -151,6 +175,7 @@ class Simulation:
         grammar: Grammar | None = None,
         media: Sequence[MediaItem] = (),
         source: Sequence[int] = (),
+        tenant: str | None = None,
     ) -> Handle:
         """Raises ``RequestRejected`` for a request that can never run."""
         params = SamplingParams(
@@ -173,6 +198,7 @@ class Simulation:
             adapter=adapter,
             media=media_spans(media),
             source=tuple(source),
+            tenant=tenant,
         )
         request = self.scheduler.add(spec)
         self._arrivals += 1
@@ -227,7 +253,8 @@ class Simulation:
 
     def step(self) -> StepPlan:
         """Plan, execute, and take in the results that are due."""
-        self._receive()
+        self.encoder_source.step(self._now, self._load_timeout)
+        self.connector.step()
         plan = self.scheduler.schedule(StepInputs(now=self._now, throttled=self._throttled))
         self._flights.append(_Flight(plan, self.device.submit(plan)))
         while len(self._flights) > (self._depth if plan.ids else 0):
@@ -349,14 +376,6 @@ class Simulation:
     def _free_id(self) -> str:
         return next(name for name in map("r{}".format, count(self._arrivals)) if name not in self._handles)
 
-    def _receive(self) -> None:
-        """What the world outside has done since the last step."""
-        self.encoder_source.step(self._now, self._load_timeout)
-        for request, num_good in self.connector.step(self._now, self._load_timeout):
-            self.scheduler.remote_kv(request, num_good)
-        for request in self.connector.read_out():
-            self.scheduler.sent(request)
-
     def _namespace_number_of(self, request_id: str) -> int:
         return self.device.facts[request_id].namespace
 
@@ -387,7 +406,7 @@ def _allowed(grammar: Grammar | None, outputs: Sequence[int]) -> list[int] | Non
 
 
 def _with_stops(roles: Roles, repetition: Repetition | None) -> Roles:
-    return roles if repetition is None else replace(roles, stops=(repetition,))
+    return roles if repetition is None else replace(roles, stops=(repetition, *roles.stops))
 
 
 def _namespace(salt: str | None, adapter: str | None) -> bytes:

@@ -9,10 +9,12 @@ from typing import Final
 from baseboard.contract.errors import RequestRejected
 from baseboard.contract.plan import StepPlan, StepResult
 from baseboard.contract.sampling import SamplingParams
+from baseboard.discovery import registry_for
 from baseboard.kv.group import PoolShape
+from baseboard.kv.prefix import NoPrefixIndex, PrefixIndex
 from baseboard.request.request import Request, RequestSpec
 from baseboard.scheduler.config import SchedulerConfig
-from baseboard.scheduler.policy import Policy, make_kv, make_roles
+from baseboard.scheduler.policy import Policy, check_host_pool, make_kv, make_roles
 from baseboard.scheduler.scheduler import Scheduler
 from baseboard.testing.replay.costs import StepCosts
 from baseboard.testing.replay.trace import TraceRequest
@@ -92,9 +94,13 @@ class _Replay:
             max_num_seqs=cluster.max_num_seqs,
             max_model_len=cluster.max_model_len,
             pool_tokens=cluster.num_blocks * cluster.block_size,
+            block_size=cluster.block_size,
         )
-        kv = make_kv(PoolShape(cluster.num_blocks, cluster.block_size), cluster.num_host_blocks, cluster.prefix_caching)
-        self._scheduler = Scheduler(config, kv, make_roles(cluster.policy, config, cluster.costs))
+        check_host_pool(cluster.policy.preemption, cluster.num_host_blocks)
+        registry = registry_for(cluster.policy)
+        index = PrefixIndex() if cluster.prefix_caching else NoPrefixIndex()
+        kv = make_kv(PoolShape(cluster.num_blocks, cluster.block_size), cluster.num_host_blocks, index)
+        self._scheduler = Scheduler(config, kv, make_roles(cluster.policy, config, cluster.costs, registry))
         self._costs = cluster.costs
         self._trace = trace
         self._progress = progress
