@@ -87,10 +87,27 @@ def test_what_is_no_trace_is_refused(tmp_path: Path, text: str, complaint: str) 
         read_trace(write(tmp_path / "t", text))
 
 
-def test_an_azure_row_with_a_bad_number_is_named_by_its_line(tmp_path: Path) -> None:
-    text = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.68,many,44\n"
-    with pytest.raises(TraceError, match="row 2: invalid literal"):
-        read_trace(write(tmp_path / "t.csv", text))
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ("2023-11-16 18:15:46.68,many,44", "row 3, column ContextTokens: 'many' is no whole number"),
+        ("2023-11-16 18:15:46.68,5,4.5", "row 3, column GeneratedTokens: '4.5' is no whole number"),
+        ("yesterday,5,4", "row 3, column TIMESTAMP: 'yesterday' is no time"),
+        ("2023-11-16 18:15:46.68,5", "row 3, column GeneratedTokens: it has no such cell"),
+        ("2023-11-16 18:15:46.68,0,4", "row 3, column ContextTokens: 0 must be at least 1"),
+    ],
+)
+def test_a_bad_azure_row_is_named_by_line_and_column_and_may_be_left_out(
+    tmp_path: Path, row: str, complaint: str
+) -> None:
+    good = "2023-11-16 18:15:46.68,374,44\n"
+    path = write(tmp_path / "t.csv", f"TIMESTAMP,ContextTokens,GeneratedTokens\n{good}{row}\n{good}")
+    with pytest.raises(TraceError) as refusal:
+        read_trace(path)
+    assert str(refusal.value).startswith(complaint)
+    trace = read_trace(path, skip_bad=True)
+    assert [request.number for request in trace.requests] == [0, 2]
+    assert [text.startswith(complaint) for text in trace.skipped] == [True]
 
 
 def test_a_missing_file_is_a_typed_error(tmp_path: Path) -> None:

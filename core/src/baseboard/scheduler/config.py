@@ -26,6 +26,7 @@ class SchedulerConfig:
         for name in (
             "max_num_batched_tokens",
             "max_num_seqs",
+            "block_size",
             "pool_tokens",
             "max_num_active_seqs",
             "max_num_scheduled_tokens",
@@ -88,7 +89,8 @@ class SchedulerConfig:
                 f"the prompt has {num_prompt} tokens, but the whole KV pool holds {self.pool_tokens}; "
                 f"shorten it or raise num_kv_blocks"
             )
+        name = "max_num_batched_tokens" if self.max_num_scheduled_tokens is None else "max_num_scheduled_tokens"
         raise RequestRejected(
             f"the prompt has {num_prompt} tokens, but without chunked prefill a step takes "
-            f"max_num_batched_tokens={self.max_num_batched_tokens}; raise it or enable chunked prefill"
+            f"{name}={self.scheduled_tokens}; raise it or enable chunked prefill"
         )

@@ -114,42 +114,50 @@ def _mooncake(lines: Iterator[str]) -> Iterator[TraceRequest | TraceError]:
         except json.JSONDecodeError as error:
             yield TraceError(f"row {number + 1}: no JSON: {error}")
             continue
-        yield _checked(number, row, ("timestamp", "input_length", "output_length"))
+        yield _checked(number, number + 1, row, ("timestamp", "input_length", "output_length"))
 
 
 def _azure(columns: Sequence[str], lines: Iterator[str]) -> Iterator[TraceRequest | TraceError]:
     for number, cells in enumerate(csv.reader(lines)):
         row: dict[str, Any] = dict(zip(columns, cells, strict=False))
+        # The first line names the columns.
+        yield _read_cells(number + 2, row) or _checked(number, number + 2, row, _AZURE_COLUMNS)
+
+
+def _read_cells(number: int, row: dict[str, Any]) -> TraceError | None:
+    """Turn the text of row ``number`` into numbers, in place; or what is wrong with it."""
+    for name in _AZURE_COLUMNS:
+        text = row.get(name)
+        if text is None:
+            return TraceError(f"row {number}, column {name}: it has no such cell")
         try:
-            stamp = str(row["TIMESTAMP"])
             # Seven decimals are one more than a datetime holds.
-            row["TIMESTAMP"] = datetime.fromisoformat(stamp[:26]).timestamp() * 1000
-            row |= {name: int(row[name]) for name in _AZURE_COLUMNS[1:]}
-        except (KeyError, ValueError) as error:
-            yield TraceError(f"row {number + 2}: {error}")
-            continue
-        yield _checked(number, row, _AZURE_COLUMNS)
+            stamp = name == "TIMESTAMP"
+            row[name] = datetime.fromisoformat(text[:26]).timestamp() * 1000 if stamp else int(text)
+        except ValueError:
+            return TraceError(f"row {number}, column {name}: {text!r} is no {'time' if stamp else 'whole number'}")
+    return None
 
 
-def _checked(number: int, row: Any, names: Sequence[str]) -> TraceRequest | TraceError:
+def _checked(number: int, line: int, row: Any, names: Sequence[str]) -> TraceRequest | TraceError:
     if not isinstance(row, dict):
-        return TraceError(f"row {number + 1}: not an object")
+        return TraceError(f"row {line}: not an object")
     fields = cast("dict[str, Any]", row)
     for name, least in zip(names, (None, 1, 1), strict=True):
         value = fields.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            return TraceError(f"row {number + 1}, column {name}: {value!r} is no number")
+            return TraceError(f"row {line}, column {name}: {value!r} is no number")
         if least is not None and value < least:
-            return TraceError(f"row {number + 1}, column {name}: {value!r} must be at least {least}")
+            return TraceError(f"row {line}, column {name}: {value!r} must be at least {least}")
     ids: Any = fields.get("hash_ids", ())
     if not isinstance(ids, list | tuple) or not all(isinstance(each, int) for each in cast("list[Any]", ids)):
-        return TraceError(f"row {number + 1}, column hash_ids: a list of whole numbers is needed")
+        return TraceError(f"row {line}, column hash_ids: a list of whole numbers is needed")
     if not all(0 <= each <= _LARGEST_ID for each in cast("list[int]", ids)):
-        return TraceError(f"row {number + 1}, column hash_ids: ids are 0 to {_LARGEST_ID}; number them anew")
+        return TraceError(f"row {line}, column hash_ids: ids are 0 to {_LARGEST_ID}; number them anew")
     num_prompt = int(fields[names[1]])
     if ids and len(cast("list[int]", ids)) * MOONCAKE_BLOCK < num_prompt:
         return TraceError(
-            f"row {number + 1}, column hash_ids: {len(cast('list[int]', ids))} ids do not cover {num_prompt} tokens"
+            f"row {line}, column hash_ids: {len(cast('list[int]', ids))} ids do not cover {num_prompt} tokens"
         )
     shared = tuple(cast("list[int]", ids))
     return TraceRequest(float(fields[names[0]]) / 1000, num_prompt, int(fields[names[2]]), shared, number)
