@@ -131,7 +131,7 @@ def test_the_check_finds_every_damage(damage, complaint: str) -> None:
 
 
 def test_counters_equal_the_lengths_of_their_lists_after_every_operation() -> None:
-    """Scenario 54, as far as the tiers exist: 300 random operations."""
+    """Scenario 54, one tier: 300 random operations."""
     rng = Random(1)
     pool, index = make_pool(4)
     held: list[int] = []
