@@ -10,7 +10,7 @@ PYTEST := OMP_NUM_THREADS=1 BASEBOARD_TEST_THREADS=1 $(BIN)/python -m pytest --n
 
 CPU    := $(shell find plugins/cpu_avx512 -name build -prune -o -type f -print 2>/dev/null)
 
-.PHONY: demo test lint format bench long-tests selfcheck clean test-cuda cuda-compile gpu-check test-npu npu-check
+.PHONY: demo test lint format bench long-tests mutants selfcheck clean test-cuda cuda-compile gpu-check test-npu npu-check
 
 ## demo: install what is needed, then ask the real model a question on the best backend present
 demo: $(VENV)/.demo $(VENV)/.cpu
@@ -23,6 +23,10 @@ test: $(VENV)/.dev
 ## long-tests: the property tests and mutation checks at full length
 long-tests: $(VENV)/.dev
 	BASEBOARD_LONG_TESTS=1 $(BIN)/python -m pytest --timeout 0 tests/core tests/conformance
+
+## mutants: plant every mistake of docs/planted-mistakes.md, one at a time; each has to be caught
+mutants: $(VENV)/.dev
+	BASEBOARD_LONG_TESTS=1 $(PYTEST) --dist load --timeout 0 tests/core/scheduler/test_mutants.py
 
 ## selfcheck: every deliberately wrong backend has to be caught by the conformance suite
 selfcheck: $(VENV)/.dev

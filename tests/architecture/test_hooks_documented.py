@@ -10,9 +10,10 @@ import pytest
 
 from baseboard.contract import BackendHooks, DiscoveryHooks
 from baseboard.discovery.hookcheck import OPTIONAL_HOOKS, hook_names
+from baseboard.scheduling import SchedulingHooks
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "hooks.md"
-CHAPTERS = {"Discovery hooks": DiscoveryHooks, "Backend hooks": BackendHooks}
+CHAPTERS = {"Discovery hooks": DiscoveryHooks, "Backend hooks": BackendHooks, "Scheduling hooks": SchedulingHooks}
 HOOKS = [(chapter, name) for chapter, hooks in CHAPTERS.items() for name in hook_names(hooks)]
 
 

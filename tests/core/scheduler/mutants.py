@@ -29,7 +29,10 @@ DRAFT, PREEMPTION, INFLIGHT = (
     "baseboard.scheduler.inflight",
 )
 SCHEDULER, REQUEST, LIMITS = "baseboard.scheduler.scheduler", "baseboard.request.request", "baseboard.scheduler.limits"
-ORDERS, QUEUE = "baseboard.scheduler.orders", "baseboard.scheduler.queue"
+ORDERS, QUEUE, DEADLINE = (f"baseboard.scheduler.{name}" for name in ("orders", "queue", "deadline"))
+GUARD, GUARDED, GUARDED_SOURCE, TURN, VIEWS = (
+    f"baseboard.scheduling.{name}" for name in ("guard", "guarded", "guarded_source", "turn", "views")
+)
 ENCODER, SPLITTING = "baseboard.scheduler.encoder", "baseboard.scheduler.splitting"
 KV_TABLE = "baseboard.kv.table"
 KV_ENCODER, KV_MEDIA, MEDIA = "baseboard.kv.encoder", "baseboard.kv.media", "baseboard.contract.media"
@@ -45,6 +48,7 @@ CONNECTOR = "core/simulation/test_connector.py"
 WINDOWS = "core/simulation/test_windows.py"
 ENCODER_TESTS, MEDIA_PREFIX = "core/simulation/test_encoder.py", "core/simulation/test_media_prefix.py"
 ENCODER_SOURCE, CROSS = "core/simulation/test_encoder_source.py", "core/simulation/test_encoder_decoder.py"
+GUARDS, CONNECTORS = "core/scheduling/test_guards.py", "core/scheduling/test_connectors.py"
 SCHEDULING, ROLES = "core/scheduler/test_scheduler.py", "core/scheduler/test_roles.py"
 
 
@@ -196,6 +200,22 @@ MUTANTS = (
     Mutant("a small request passes a big one that waits", PLANNER, "and not self._admit(request, turn):\n                return", "and not self._admit(request, turn):\n                continue", found_by=ADMISSION),
     Mutant("new requests start while one sits swapped out", ORDERS, "turn.serve_swapped()\n        if not turn.any_swapped:", "turn.serve_swapped()\n        if True:", found_by=PREEMPTION_TESTS),
     Mutant("swapped requests survive a reset that preempts", SCHEDULER, "(*book.running, *book.swapped, *book.loaded, *awaiting)", "(*book.running, *book.loaded, *awaiting)", found_by=CACHE),
+    # --- other parties' roles: places and adapters in use, guards, patience ----------------------------------------------
+    Mutant("places of samples stay taken when they are forked", BOOK, "self.running.num_places -= len(others)", "pass"),
+    Mutant("an adapter that nobody runs on is in use", QUEUE, "if not self._adapters[adapter]:", "if False:"),
+    Mutant("patience ends a moment too late", DEADLINE, "if now - began < self._seconds:", "if now - began <= self._seconds:", found_by=CONNECTORS),
+    Mutant("who was given up is still sent for", DEADLINE, "self._source.cancel(request)\n                late", "late", found_by=CONNECTORS),
+    Mutant("who waits for a connector keeps what is sent when all start over", SCHEDULER, "*book.loaded, *awaiting)", "*book.loaded)", found_by=CONNECTORS),
+    Mutant("a plugin's failure ends nobody", SCHEDULER, "self._book.finish(request, Event.FAIL)\n", "pass\n", found_by=GUARDS),
+    Mutant("a plugin's failure ends the step", GUARD, "except (Exception, SystemExit) as error:", "except ZeroDivisionError as error:", found_by=GUARDS),
+    Mutant("a failure touches a namesake", BOOK, "request.spec.arrival == arrival", "True", found_by=GUARDS),
+    Mutant("equal keys stay equal", GUARDED, "return (*mine, spec.arrival, spec.sample_index)", "return mine or (spec.arrival, spec.sample_index)", found_by=GUARDS),
+    Mutant("any number will do", GUARD, "not isinstance(answer, int) or not least <= answer <= most", "not isinstance(answer, int)", found_by=GUARDS),
+    Mutant("views can be written to", VIEWS, "class _ReadOnly:\n    __slots__ = ()", "class _ReadOnly:\n    __slots__ = ()\n    def __init_subclass__(cls): cls.__setattr__ = object.__setattr__", found_by=GUARDS),
+    Mutant("an order serves twice", TURN, 'if kind in self._served:', "if False:", found_by=GUARDS),
+    Mutant("an order lets in after blocks were taken", TURN, "if self._turn.preempted:", "if False:", found_by=GUARDS),
+    Mutant("blocks that may be written to are used again", GUARDED_SOURCE, "self._out_of_hand.add(request)", "pass", found_by=CONNECTORS),
+    Mutant("word of an old transfer counts for the new one", GUARDED_SOURCE, "if arrived.ticket in self._under_way]", "if arrived.ticket in self._under_way or self._under_way.update({arrived.ticket: next(iter(self._under_way.values()))}) is None]", found_by=CONNECTORS),
     Mutant("swap is taken when it costs more", PREEMPTION, "if move < again", "if move > again", found_by=ROLES),
 )  # fmt: skip
 

@@ -130,9 +130,9 @@ def _read_cells(number: int, row: dict[str, Any]) -> TraceError | None:
         text = row.get(name)
         if text is None:
             return TraceError(f"row {number}, column {name}: it has no such cell")
+        stamp = name == "TIMESTAMP"
         try:
             # Seven decimals are one more than a datetime holds.
-            stamp = name == "TIMESTAMP"
             row[name] = datetime.fromisoformat(text[:26]).timestamp() * 1000 if stamp else int(text)
         except ValueError:
             return TraceError(f"row {number}, column {name}: {text!r} is no {'time' if stamp else 'whole number'}")
