@@ -147,6 +147,7 @@ class LLM:
             "num_swaps_out": counted.num_swaps_out,
             "num_prompt_tokens": counted.num_prompt_tokens,
             "num_generated_tokens": counted.num_generated_tokens,
+            "num_policy_faults": counted.num_policy_faults,
             "num_scheduled_tokens": counted.num_scheduled_tokens,
             "num_recomputed_tokens": counted.num_recomputed_tokens,
             "prefix_queries": counted.prefix_queries,

@@ -14,8 +14,10 @@ from baseboard.kv.group import PoolShape
 from baseboard.kv.prefix import PrefixIndex
 from baseboard.scheduler.config import SchedulerConfig
 from baseboard.scheduler.policy import Policy, make_kv, make_roles
+from baseboard.scheduler.registry import Registry
 from baseboard.scheduler.scheduler import Scheduler
 
+_PLAIN, _NOBODY = Policy(), Registry()
 EOS = 0
 #: Token ids are indices: the first ends a text, each letter is a token, and a few are longer.
 TEXTS = ("<eos>", *"abcdefghijklmnopqrstuvwxyz", "AB", "CD", "EF", "CX", "X")
@@ -121,6 +123,8 @@ def scripted(
     max_num_seqs: int = 8,
     max_num_batched_tokens: int = 64,
     make_executor: Callable[..., ScriptedExecutor] = ScriptedExecutor,
+    policy: Policy = _PLAIN,
+    registry: Registry = _NOBODY,
 ) -> Scripted:
     config = SchedulerConfig(
         max_num_batched_tokens=max_num_batched_tokens,
@@ -130,7 +134,7 @@ def scripted(
     )
     costs = MeasuredCosts(float("inf"))
     kv = make_kv(PoolShape(num_blocks, 4), 0, PrefixIndex())
-    scheduler = Scheduler(config, kv, make_roles(Policy(), config, costs))
+    scheduler = Scheduler(config, kv, make_roles(policy, config, costs, registry))
     executor = make_executor(scripts)
     facts = ModelFacts(VOCAB_SIZE, frozenset({EOS}), TextTable())
     return Scripted(Engine(EngineParts(scheduler, executor, facts, costs, lambda: 0.0)), executor)

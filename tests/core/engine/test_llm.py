@@ -137,6 +137,7 @@ def test_the_counters(open_llm: OpenLLM) -> None:
         "num_swaps_out": 0,
         "num_prompt_tokens": 11,
         "num_generated_tokens": 16,
+        "num_policy_faults": 0,
         "num_scheduled_tokens": 11 + 14,  # the last token of each is never computed
         "num_recomputed_tokens": 0,
         "prefix_queries": 11,

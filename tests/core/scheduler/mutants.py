@@ -208,14 +208,13 @@ MUTANTS = (
     Mutant("who waits for a connector keeps what is sent when all start over", SCHEDULER, "*book.loaded, *awaiting)", "*book.loaded)", found_by=CONNECTORS),
     Mutant("a plugin's failure ends nobody", SCHEDULER, "self._book.finish(request, Event.FAIL)\n", "pass\n", found_by=GUARDS),
     Mutant("a plugin's failure ends the step", GUARD, "except (Exception, SystemExit) as error:", "except ZeroDivisionError as error:", found_by=GUARDS),
-    Mutant("a failure touches a namesake", BOOK, "request.spec.arrival == arrival", "True", found_by=GUARDS),
+    Mutant("a failure touches a namesake", BOOK, "request.spec.arrival == arrival", "True", found_by=CONNECTORS),
     Mutant("equal keys stay equal", GUARDED, "return (*mine, spec.arrival, spec.sample_index)", "return mine or (spec.arrival, spec.sample_index)", found_by=GUARDS),
     Mutant("any number will do", GUARD, "not isinstance(answer, int) or not least <= answer <= most", "not isinstance(answer, int)", found_by=GUARDS),
-    Mutant("views can be written to", VIEWS, "class _ReadOnly:\n    __slots__ = ()", "class _ReadOnly:\n    __slots__ = ()\n    def __init_subclass__(cls): cls.__setattr__ = object.__setattr__", found_by=GUARDS),
+    Mutant("views can be written to", VIEWS, "value: object) -> None:\n        raise", "value: object) -> None:\n        return\n        raise", found_by=GUARDS),
     Mutant("an order serves twice", TURN, 'if kind in self._served:', "if False:", found_by=GUARDS),
     Mutant("an order lets in after blocks were taken", TURN, "if self._turn.preempted:", "if False:", found_by=GUARDS),
     Mutant("blocks that may be written to are used again", GUARDED_SOURCE, "self._out_of_hand.add(request)", "pass", found_by=CONNECTORS),
-    Mutant("word of an old transfer counts for the new one", GUARDED_SOURCE, "if arrived.ticket in self._under_way]", "if arrived.ticket in self._under_way or self._under_way.update({arrived.ticket: next(iter(self._under_way.values()))}) is None]", found_by=CONNECTORS),
     Mutant("swap is taken when it costs more", PREEMPTION, "if move < again", "if move > again", found_by=ROLES),
 )  # fmt: skip
 
@@ -256,7 +255,10 @@ def source_path(module: str) -> str:
 
 def hunt(mutant: Mutant, episodes: int = EPISODES) -> str | None:
     """How the mutant gave itself away, or None."""
-    sys.meta_path.insert(0, _Finder(mutant, source_path(mutant.module)))
+    path = source_path(mutant.module)
+    for name in [name for name in sys.modules if name.startswith("baseboard.")]:
+        del sys.modules[name]  # a package that was imported to find the source may have brought the source itself
+    sys.meta_path.insert(0, _Finder(mutant, path))
     import pytest
 
     if mutant.found_by:

@@ -207,6 +207,21 @@ def test_blocks_that_may_still_be_written_to_are_never_used_again() -> None:
     assert as_alone(sim, *others)
 
 
+def test_a_failure_on_a_request_that_has_ended_touches_none_of_the_same_name() -> None:
+    class Runaway(Remote):
+        def cancel(self, ticket: int) -> None:
+            raise TimeoutError("no answer")
+
+    sim = simulate(Runaway())
+    first = sim.submit(text(20), max_tokens=4, tenant="remote", request_id="same")
+    sim.step()
+    sim.abort(first)
+    again = sim.submit(text(9, 1), max_tokens=4, request_id="same")
+    sim.run()
+    assert again.finish_reason == "length"
+    assert as_alone(sim, again)
+
+
 @pytest.mark.parametrize("answer", [RuntimeError("?"), None, 1])
 def test_a_connector_that_cannot_say_whether_it_reads_keeps_nothing(answer: Any) -> None:
     class Unsure(Remote):

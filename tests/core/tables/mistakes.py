@@ -15,7 +15,7 @@ def page() -> str:
     lines = [
         "# Planted mistakes",
         "",
-        f"{len(MUTANTS)} mistakes in scheduler and KV manager: each is a change of the real sources, and each is caught.",
+        f"{len(MUTANTS)} mistakes in scheduler and KV manager: each is a change of the sources, and each is caught.",
         "`make mutants` plants them one at a time; some are planted in every test run. They are in",
         "`tests/core/scheduler/mutants.py`; this page is written by `tests/core/tables/mistakes.py`.",
         "",
