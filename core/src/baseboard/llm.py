@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
@@ -137,29 +138,13 @@ class LLM:
 
     def stats(self) -> dict[str, int]:
         """Counters since the start, and gauges of now."""
-        scheduler = self._engine.scheduler
-        counted = scheduler.stats
-        return {
-            "num_requests": counted.num_requests,
-            "num_finished": counted.num_finished,
-            "num_steps": counted.num_steps,
-            "num_preemptions": counted.num_preemptions,
-            "num_swaps_out": counted.num_swaps_out,
-            "num_prompt_tokens": counted.num_prompt_tokens,
-            "num_generated_tokens": counted.num_generated_tokens,
-            "num_policy_faults": counted.num_policy_faults,
-            "num_scheduled_tokens": counted.num_scheduled_tokens,
-            "num_recomputed_tokens": counted.num_recomputed_tokens,
-            "prefix_queries": counted.prefix_queries,
-            "prefix_hits": counted.prefix_hits,
-            "prefix_evictions": scheduler.kv.pool.num_evictions,
-            "num_kv_blocks": scheduler.kv.pool.num_blocks,
-            "num_free_kv_blocks": scheduler.kv.pool.num_free,
-            "num_host_blocks": scheduler.kv.host.num_blocks,
-            "num_free_host_blocks": scheduler.kv.host.num_free,
-            "num_running": scheduler.num_running,
-            "num_waiting": scheduler.num_waiting,
-            "num_swapped": scheduler.num_swapped,
+        figures, kv = self._engine.scheduler.snapshot(), self._engine.scheduler.kv
+        named = {field.name: getattr(figures, field.name) for field in fields(figures)}
+        return {name: value for name, value in named.items() if isinstance(value, int)} | {
+            "num_kv_blocks": kv.pool.num_blocks,
+            "num_free_kv_blocks": kv.pool.num_free,
+            "num_host_blocks": kv.host.num_blocks,
+            "num_free_host_blocks": kv.host.num_free,
         }
 
     def reset_prefix_cache(self) -> None:

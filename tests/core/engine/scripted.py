@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from baseboard.contract import RowState, SamplingParams, StepPlan, StepResult
@@ -13,6 +13,7 @@ from baseboard.engine.results import RequestOutput, TextDelta
 from baseboard.kv.group import PoolShape
 from baseboard.kv.prefix import PrefixIndex
 from baseboard.scheduler.config import SchedulerConfig
+from baseboard.scheduler.events import EventLog
 from baseboard.scheduler.policy import Policy, make_kv, make_roles
 from baseboard.scheduler.registry import Registry
 from baseboard.scheduler.scheduler import Scheduler
@@ -66,6 +67,8 @@ class ScriptedExecutor:
         self.closed = True
 
     def _sampled(self, row_id: str, start: int, count: int, samples: int) -> tuple[int, ...]:
+        if not samples:
+            return ()
         state = self.rows[row_id]
         lines = self.scripts[state.token_ids[: state.num_prompt_tokens]]
         position = start + count - state.num_prompt_tokens
@@ -125,6 +128,7 @@ def scripted(
     make_executor: Callable[..., ScriptedExecutor] = ScriptedExecutor,
     policy: Policy = _PLAIN,
     registry: Registry = _NOBODY,
+    clock: Callable[[], float] = lambda: 0.0,
 ) -> Scripted:
     config = SchedulerConfig(
         max_num_batched_tokens=max_num_batched_tokens,
@@ -133,8 +137,10 @@ def scripted(
         pool_tokens=num_blocks * 4,
     )
     costs = MeasuredCosts(float("inf"))
+    log = EventLog(clock)
     kv = make_kv(PoolShape(num_blocks, 4), 0, PrefixIndex())
-    scheduler = Scheduler(config, kv, make_roles(policy, config, costs, registry))
+    roles = replace(make_roles(policy, config, costs, registry), recorder=log)
+    scheduler = Scheduler(config, kv, roles)
     executor = make_executor(scripts)
     facts = ModelFacts(VOCAB_SIZE, frozenset({EOS}), TextTable())
-    return Scripted(Engine(EngineParts(scheduler, executor, facts, costs, lambda: 0.0)), executor)
+    return Scripted(Engine(EngineParts(scheduler, executor, facts, costs, clock, log=log)), executor)

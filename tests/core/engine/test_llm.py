@@ -150,6 +150,13 @@ def test_the_counters(open_llm: OpenLLM) -> None:
         "num_running": 0,
         "num_waiting": 0,
         "num_swapped": 0,
+        "num_parked": 0,
+        "num_in_flight": 0,
+        "num_cached_blocks": 4 + 2,  # of 17 and of 8 computed tokens
+        "num_busy_steps": 7,  # how long the last one took shows when the next is planned
+        "num_drafts": 0,
+        "num_drafts_accepted": 0,
+        "num_stale_results": 0,
     }
     (again,) = llm.generate("abcdefghij", GREEDY)
     assert again.num_cached_tokens == 8  # two full blocks of 4

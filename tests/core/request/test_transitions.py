@@ -13,24 +13,39 @@ from baseboard.request.status import FINISH_REASONS, TRANSITIONS, Event, Illegal
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "scheduling.md"
 
-#: Rows are states, columns events; "-" is a pair that must not happen. Written by hand.
+#: A pair of state and event that is not listed must not happen. Written by hand.
 EXPECTED = """
-| state | admit | preempt | swap_out | swap_in | await_grammar | grammar_ready | await_remote_kv | remote_kv_landed |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- |
-| waiting | running | - | - | - | waiting_for_grammar | - | waiting_for_remote_kv | - |
-| waiting_for_grammar | - | - | - | - | - | waiting | - | - |
-| waiting_for_remote_kv | - | preempted | - | - | - | - | - | loaded |
-| loaded | running | preempted | - | - | - | - | - | - |
-| running | - | preempted | swapped | - | - | - | - | - |
-| preempted | running | - | - | - | - | - | waiting_for_remote_kv | - |
-| swapped | - | preempted | - | running | - | - | - | - |
+| state | event | becomes |
+| --- | --- | --- |
+| waiting | admit | running |
+| waiting | await_grammar | waiting_for_grammar |
+| waiting | await_remote_kv | waiting_for_remote_kv |
+| waiting | await_input | waiting_for_streaming_input |
+| waiting_for_grammar | grammar_ready | waiting |
+| waiting_for_streaming_input | preempt | waiting_for_streaming_input |
+| waiting_for_streaming_input | swap_out | waiting_for_streaming_input |
+| waiting_for_streaming_input | input_came_new | waiting |
+| waiting_for_streaming_input | input_came | running |
+| waiting_for_streaming_input | input_came_swapped | swapped |
+| waiting_for_streaming_input | input_came_preempted | preempted |
+| waiting_for_remote_kv | preempt | preempted |
+| waiting_for_remote_kv | remote_kv_landed | loaded |
+| loaded | admit | running |
+| loaded | preempt | preempted |
+| running | preempt | preempted |
+| running | swap_out | swapped |
+| running | await_input | waiting_for_streaming_input |
+| preempted | admit | running |
+| preempted | await_remote_kv | waiting_for_remote_kv |
+| swapped | preempt | preempted |
+| swapped | swap_in | running |
 """.strip()
 
 #: What ends a request does so in every state that is not an end itself.
 ENDS = """
-| event | stop | reach_limit | abort | fail | repeat |
-| --- | --- | --- | --- | --- | --- |
-| any state above | stopped | length_capped | aborted | failed | repetition |
+| event | stop | reach_limit | abort | fail | repeat | ignore |
+| --- | --- | --- | --- | --- | --- | --- |
+| any state above | stopped | length_capped | aborted | failed | repetition | ignored |
 """.strip()
 
 
@@ -40,13 +55,13 @@ def table(lines: list[list[str]]) -> str:
 
 def going_on() -> str:
     """The table from the code: events that end nothing."""
-    events = [event for event in Event if event not in ending()]
     rows = [
-        [status.value, *[TRANSITIONS[e, status].value if (e, status) in TRANSITIONS else "-" for e in events]]
+        [status.value, event.value, TRANSITIONS[event, status].value]
         for status in Status
-        if not status.finished
+        for event in Event
+        if (event, status) in TRANSITIONS and event not in ending()
     ]
-    return table([["state", *[event.value for event in events]], ["---"] * (1 + len(events)), *rows])
+    return table([["state", "event", "becomes"], ["---"] * 3, *rows])
 
 
 def ending() -> dict[Event, Status]:
@@ -92,6 +107,7 @@ def test_finished_states_have_a_reason_and_are_final() -> None:
         Status.ABORTED: "abort",
         Status.FAILED: "error",
         Status.REPETITION: "repetition",
+        Status.IGNORED: "ignored",
     }
     assert not [pair for pair in TRANSITIONS if pair[1].finished]
     assert not [status for status in Status if status.finish_reason and not status.finished]

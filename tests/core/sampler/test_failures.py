@@ -110,3 +110,23 @@ def test_no_rows():
 def test_rows_that_do_not_fit_the_logits(shape):
     with pytest.raises(ValueError, match=r"do not fit 1 rows"):
         Sampler().sample(torch.zeros(shape), [row()])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_how_many_values_are_no_numbers_is_counted_row_by_row(kind):
+    """Row 50. Infinity is a number here; a row that is well is not looked at, and not listed."""
+    table = logits(5)
+    table[1, [3, 40, 96]] = math.nan
+    table[2, 7] = math.inf
+    table[3] = math.nan
+    table[4, 0] = -math.inf
+    result = Sampler().sample(table, [row(seed=i, **kind) for i in range(5)])
+    assert result.num_nans == {1: 3, 3: V}
+    assert result.failed.keys() == {1, 2, 3}
+
+
+def test_numbers_that_are_none_are_counted_behind_a_mask_too():
+    table = logits(1)
+    table[0, [40, 41]] = math.nan
+    assert Sampler().sample(table, [row(allowed_token_ids=[1], **GREEDY)]).num_nans == {0: 2}
+    assert Sampler().sample(logits(1), [row(**GREEDY)]).num_nans == {}

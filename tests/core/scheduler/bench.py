@@ -10,7 +10,7 @@ from baseboard.contract.sampling import SamplingParams
 from baseboard.kv.group import PoolShape
 from baseboard.kv.manager import KVCacheManager
 from baseboard.kv.prefix import PrefixIndex
-from baseboard.request.request import Request, RequestSpec
+from baseboard.request.request import Caller, Request, RequestSpec
 from baseboard.scheduler.config import SchedulerConfig
 from baseboard.scheduler.planner import Roles
 from baseboard.scheduler.preemption import Recompute
@@ -36,10 +36,14 @@ class Bench:
         self.device = SimulatedDevice(SimulatedMemory(num_blocks, host, block_size), Nastiness())
         self._arrivals = 0
 
-    def add(self, name: str, prompt: Sequence[int], max_tokens: int = 8, priority: int = 0, **params) -> Request:
+    def add(
+        self, name: str, prompt: Sequence[int], max_tokens: int = 8, priority: int = 0, client: int = 0, **params
+    ) -> Request:
         sampling = SamplingParams(**{"temperature": 0, "max_tokens": max_tokens, **params})
         total = self.scheduler.config.max_total(len(prompt), max_tokens)
-        spec = RequestSpec(name, tuple(prompt), sampling, total, frozenset(), priority, self._arrivals)
+        spec = RequestSpec(
+            name, tuple(prompt), sampling, total, frozenset(), priority, self._arrivals, caller=Caller(client)
+        )
         self._arrivals += 1
         self.device.facts[name] = Facts()
         return self.scheduler.add(spec)

@@ -37,6 +37,10 @@ ENCODER, SPLITTING = "baseboard.scheduler.encoder", "baseboard.scheduler.splitti
 KV_TABLE = "baseboard.kv.table"
 KV_ENCODER, KV_MEDIA, MEDIA = "baseboard.kv.encoder", "baseboard.kv.media", "baseboard.contract.media"
 
+STREAMING, COMMON = "baseboard.scheduler.streaming", "baseboard.scheduler.common_prefix"
+EVENTS, STATS = "baseboard.scheduler.events", "baseboard.scheduler.stats"
+LIMBO, KV_EVENTS = "baseboard.kv.limbo", "baseboard.kv.events"
+
 
 #: Who finds a mutant that the episodes meet too rarely, or cannot tell from the real thing: a test file.
 EPISODES_FIND_IT = ""
@@ -49,6 +53,9 @@ WINDOWS = "core/simulation/test_windows.py"
 ENCODER_TESTS, MEDIA_PREFIX = "core/simulation/test_encoder.py", "core/simulation/test_media_prefix.py"
 ENCODER_SOURCE, CROSS = "core/simulation/test_encoder_source.py", "core/simulation/test_encoder_decoder.py"
 GUARDS, CONNECTORS = "core/scheduling/test_guards.py", "core/scheduling/test_connectors.py"
+STREAMED, DISORDER = "core/simulation/test_streaming_input.py", "core/simulation/test_out_of_order.py"
+EVENT_TESTS, FIGURES = "core/simulation/test_events.py", "core/simulation/test_figures.py"
+COMMON_TESTS = "core/scheduler/test_common_prefix.py"
 SCHEDULING, ROLES = "core/scheduler/test_scheduler.py", "core/scheduler/test_roles.py"
 
 
@@ -68,9 +75,9 @@ MUTANTS = (
     # --- block pool -------------------------------------------------------------------------------------------------
     Mutant("a block taken from the cache keeps its index entry", POOL, "self._content.forget(block)", "pass", True),
     Mutant("a hit on a free block leaves it in the free list", POOL, "del self._cached[block]", "pass"),
-    Mutant("a block with references left is freed", POOL, "if self._refs[block] == 0:\n                if self._content", "if True:\n                if self._content"),
+    Mutant("a block with references left is freed", POOL, "if self._refs[block] == 0:\n                self._free", "if True:\n                self._free"),
     Mutant("a taken block starts with two references", POOL, "self._refs[block] = 1", "self._refs[block] = 2"),
-    Mutant("blocks with content are freed as plain", POOL, "if self._content.holds(block):\n                    self._cached", "if False:\n                    self._cached"),
+    Mutant("blocks with content are freed as plain", POOL, "if self._content.holds(block):\n            self._cached", "if False:\n            self._cached"),
     Mutant("forgotten blocks get lost", POOL, "self._plain.extend(dropped)", "pass"),
     # --- prefix index -----------------------------------------------------------------------------------------------
     Mutant("a key ignores what came before", PREFIX, "blake2b(last + raw[at : at + step]", "blake2b(raw[at : at + step]", True),
@@ -113,17 +120,17 @@ MUTANTS = (
     Mutant("an unfinished chunk is sampled from", PLANNER, "if beyond >= 0:", "if beyond >= -1:", True),
     Mutant("the last token is computed, too", DRAFT, "or known >= request.max_total or", "or known > request.max_total or"),
     Mutant("the short cut writes beyond the table", DRAFT, "known > request.capacity", "known > request.capacity + 1", True),
-    Mutant("the short cut also serves what is to be forked", PLANNER, "extension.capacity if request.width == 1 and request", "extension.capacity if request"),
+    Mutant("the short cut also serves what is to be forked", PLANNER, "extension.capacity if request.plain else 0", "extension.capacity"),
     Mutant("a table update starts one entry late", MANAGER, "TableUpdate(owner, begin, tuple", "TableUpdate(owner, begin + 1, tuple"),
     Mutant("the copy is not put into the plan", PLANNER, "draft.move(KVOpKind.COPY, extension.copies)", "pass"),
     Mutant("swapped requests come in though blocks were just taken", ORDERS, "turn.serve_running()\n        if turn.preempted:\n            return", "turn.serve_running()"),
     Mutant("the swap-in is not put into the plan", PLANNER, "draft.move(KVOpKind.SWAP_IN, pairs)", "pass", True),
     Mutant("moves ordered between steps are dropped", PLANNER, "turn.draft.move(KVOpKind.SWAP_OUT, moved.pairs)", "pass"),
-    Mutant("the best request is evicted", PLANNER, "victim = self._book.running.items[-1]", "victim = self._book.running.items[0]"),
+    Mutant("the best request is evicted", PLANNER, "victim = self._book.victim", "victim = self._book.running.items[0]"),
     Mutant("room kept from running ahead is given to others", MANAGER, "- len(table.held), 0)", "- len(table.held), -9)", found_by=PIPELINE),
     Mutant("a gate's refusal is ignored", PLANNER, "if answer is Verdict.CLOSE:\n                return answer", "if answer is Verdict.CLOSE:\n                continue"),
     # --- book and commit --------------------------------------------------------------------------------------------
-    Mutant("a row that was preempted is not retired", BOOK, "self.running.remove(request)\n        self._retire(request)", "self.running.remove(request)", True),
+    Mutant("a row that was preempted is not retired", BOOK, "remove(request)\n        self._retire(request)\n        pairs =", "remove(request)\n        pairs =", True),
     Mutant("a parent goes on writing into the block it shares", BOOK, "parent.capacity = min(parent.capacity, parent.computed)", "pass", True),
     Mutant("a child writes into the block it shares", BOOK, "child.capacity = computed", "child.capacity = parent.capacity + self.kv.block_size"),
     Mutant("samples to come take no place", QUEUE, "self.num_places += request.width", "self.num_places += 1"),
@@ -199,13 +206,13 @@ MUTANTS = (
     Mutant("a failed step's wiping is forgotten", COMMIT, "self._book.wipe_again(flight.plan.zeroes)", "pass", found_by=FAILURES),
     Mutant("a small request passes a big one that waits", PLANNER, "and not self._admit(request, turn):\n                return", "and not self._admit(request, turn):\n                continue", found_by=ADMISSION),
     Mutant("new requests start while one sits swapped out", ORDERS, "turn.serve_swapped()\n        if not turn.any_swapped:", "turn.serve_swapped()\n        if True:", found_by=PREEMPTION_TESTS),
-    Mutant("swapped requests survive a reset that preempts", SCHEDULER, "(*book.running, *book.swapped, *book.loaded, *awaiting)", "(*book.running, *book.loaded, *awaiting)", found_by=CACHE),
+    Mutant("swapped requests survive a reset that preempts", SCHEDULER, "(*book.running, *book.swapped, *book.loaded, *book.idle, *awaiting)", "(*book.running, *book.loaded, *book.idle, *awaiting)", found_by=CACHE),
     # --- other parties' roles: places and adapters in use, guards, patience ----------------------------------------------
     Mutant("places of samples stay taken when they are forked", BOOK, "self.running.num_places -= len(others)", "pass"),
     Mutant("an adapter that nobody runs on is in use", QUEUE, "if not self._adapters[adapter]:", "if False:"),
     Mutant("patience ends a moment too late", DEADLINE, "if now - began < self._seconds:", "if now - began <= self._seconds:", found_by=CONNECTORS),
     Mutant("who was given up is still sent for", DEADLINE, "self._source.cancel(request)\n                late", "late", found_by=CONNECTORS),
-    Mutant("who waits for a connector keeps what is sent when all start over", SCHEDULER, "*book.loaded, *awaiting)", "*book.loaded)", found_by=CONNECTORS),
+    Mutant("who waits for a connector keeps what is sent when all start over", SCHEDULER, "*book.idle, *awaiting)", "*book.idle)", found_by=CONNECTORS),
     Mutant("a plugin's failure ends nobody", SCHEDULER, "self._book.finish(request, Event.FAIL)\n", "pass\n", found_by=GUARDS),
     Mutant("a plugin's failure ends the step", GUARD, "except (Exception, SystemExit) as error:", "except ZeroDivisionError as error:", found_by=GUARDS),
     Mutant("a failure touches a namesake", BOOK, "request.spec.arrival == arrival", "True", found_by=CONNECTORS),
@@ -216,6 +223,33 @@ MUTANTS = (
     Mutant("an order lets in after blocks were taken", TURN, "if self._turn.preempted:", "if False:", found_by=GUARDS),
     Mutant("blocks that may be written to are used again", GUARDED_SOURCE, "self._out_of_hand.add(request)", "pass", found_by=CONNECTORS),
     Mutant("swap is taken when it costs more", PREEMPTION, "if move < again", "if move > again", found_by=ROLES),
+    # --- prompts in pieces, pooling, clients --------------------------------------------------------------------------
+    Mutant("an open prompt is sampled from", REQUEST, "if self.input_open:\n            return len(self.tokens) - 1", "if self.input_open:\n            return len(self.tokens)", True),
+    Mutant("the executor is not told that a prompt grew", STREAMING, "if request.resident:\n            self._book", "if False:\n            self._book", True),
+    Mutant("what was swapped out is taken for lost when its input comes", STREAMING, "return Event.INPUT_CAME_SWAPPED", "return Event.INPUT_CAME_PREEMPTED", found_by=STREAMED),
+    Mutant("a prompt may grow beyond every limit", STREAMING, "self._config.check_prompt(length, request.spec.params.n)", "pass"),
+    Mutant("samples forget what their prompt grew by", BOOK, "child.set_prompt(parent.num_prompt, parent.max_total)", "pass"),
+    Mutant("the place of one that waits for input is given away", BOOK, "return places + sum(request.width for request in self.idle_holders)", "return places", found_by=STREAMED),
+    Mutant("a prompt that waits has nothing left to compute after a hit", BOOK, "request.tokens[:-1] if request.input_open else request.tokens", "request.tokens", found_by=STREAMED),
+    Mutant("those that run lose their blocks before those that wait", BOOK, "return holders[-1] if holders else", "return", found_by=STREAMED),
+    Mutant("those that wait for input keep others from going on", PLANNER, "            if holders:\n                self._evict", "            if False:\n                self._evict", found_by=STREAMED),
+    Mutant("a pooled value counts whoever computed it", COMMIT, "if request.epoch == epoch or request.awaits(epoch, request.num_prompt):", "if True:"),
+    Mutant("a pooled value is published and forgotten", COMMIT, "request.pooled = result.pooled[row]", "pass"),
+    Mutant("outputs go to another client", COMMIT, "parts.setdefault(request.spec.caller.client,", "parts.setdefault(0,", True),
+    # --- a device out of order ----------------------------------------------------------------------------------------
+    Mutant("blocks never rest", LIMBO, "if self._planned > self._landed:", "if False:", True),
+    Mutant("blocks rest a step too short", LIMBO, "self._resting[block] = self._planned", "self._resting[block] = self._planned - 1"),
+    Mutant("a fork shares what a late write may reach", SCHEDULER, "whole = landed - landed % self.kv.block_size", "whole = landed", found_by=DISORDER),
+    Mutant("others are evicted for blocks that are on their way", PLANNER, "            if self._kv.pool.num_coming:\n                self._kept", "            if False:\n                self._kept", found_by=DISORDER),
+    Mutant("blocks on their way go to the next in line", PLANNER, "turn.draft.preempted += self._kept_waiting.status is Status.RUNNING", "pass", found_by=DISORDER),
+    # --- what is told -------------------------------------------------------------------------------------------------
+    Mutant("an evicted block is not told of", KV_EVENTS, "self._events.append(BlocksRemoved((key,)))", "pass", True),
+    Mutant("a stored block is told with the text behind it", KV_EVENTS, "tokens[begin * size :", "tokens[begin * size + 1 :"),
+    Mutant("a row that goes still counts for the common prefix", COMMON, "self._drop(name, 0, len(self._tables[name]))", "pass", True),
+    Mutant("a replaced entry stays common", COMMON, "self._common = min(self._common, first)", "pass", found_by=COMMON_TESTS),
+    Mutant("blocks that are written to count as common", COMMON, "min(self._common, written_from)", "self._common"),
+    Mutant("the end is told before the first token", EVENTS, "            self._note_first_token(request)\n            self._without", "            self._without", found_by=EVENT_TESTS),
+    Mutant("idle time counts as a step", STATS, "self._began = now if num_rows else None", "self._began = now", found_by=FIGURES),
 )  # fmt: skip
 
 

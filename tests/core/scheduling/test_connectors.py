@@ -37,6 +37,9 @@ class Remote:
     def cancel(self, ticket: int) -> None:
         self.cancelled.append(ticket)
 
+    def handover(self, request: RequestView) -> Any:
+        return request.spec.kv_transfer and {"from": "far", **request.spec.kv_transfer}
+
     def keeps(self, request: RequestView, ticket: int) -> bool:
         if self.keep:
             self.kept.append(ticket)
@@ -62,6 +65,15 @@ def deliver(sim: Simulation, remote: Remote, num_good: int) -> None:
     for position in range(transfer.first, transfer.first + num_good):
         sim.device.memory.write(transfer.blocks[position // 4], position % 4, Slot(prompt[position], position, NOBODYS))
     remote.arrivals.append(Arrived(transfer.ticket, num_good))
+
+
+def test_what_a_connector_hands_over_comes_back_with_the_end() -> None:
+    """Row 53, for another party's connector; what is no mapping ends the request with the connector's name."""
+    sim = simulate(Remote())
+    h, plain = sim.submit(text(5), max_tokens=2, kv_transfer={"peer": 3}), sim.submit(text(5, 1), max_tokens=2)
+    sim.run()
+    assert h.request.kv_transfer == {"from": "far", "peer": 3}
+    assert plain.request.kv_transfer is None
 
 
 @pytest.mark.parametrize("num_good", [16, 7, 0])

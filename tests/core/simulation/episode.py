@@ -13,9 +13,12 @@ from typing import Any
 
 from baseboard.contract.errors import RequestRejected
 from baseboard.contract.media import ContentId
+from baseboard.kv.events import RecordedIndex
+from baseboard.request.request import Task
 from baseboard.request.status import Status
 from baseboard.testing import Handle, Simulation
 from baseboard.testing.encoder import MediaItem
+from core.simulation.replica import Replica
 
 #: Text that prompts begin with, so that they share prefixes.
 STEMS = ([5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20], [5, 6, 7, 8, 1, 1, 1, 1, 1, 1], [3] * 14, [])
@@ -44,6 +47,8 @@ class Episode:
     rng: Random
     handles: list[Handle] = field(default_factory=list)
     met: Counter[str] = field(default_factory=Counter)  #: how often something worth testing happened
+    replica: Replica = field(default_factory=Replica)
+    gone: list[Handle] = field(default_factory=list)  #: given up before they had begun
 
     @property
     def live(self) -> list[Handle]:
@@ -57,11 +62,15 @@ class Episode:
         seed = rng.choice((None, 1, 2))
         grammar = rng.choice((None, None, None, None, every_third, short_words))
         media = self._draw_media(prompt) if rng.randint(0, 2) == 0 else []
+        pools = rng.randint(0, 7) == 0
         try:
             handle = self.sim.submit(
                 prompt,
                 max_tokens=rng.randint(1, 14),
-                n=rng.choice((1, 1, 1, 2, 3)),
+                n=1 if pools else rng.choice((1, 1, 1, 2, 3)),
+                task="pool" if pools else "generate",
+                streaming=rng.randint(0, 2) == 0,
+                client=rng.randint(0, 2),
                 seed=seed,
                 priority=rng.randint(0, 2),
                 salt=rng.choice((None, None, "a")),
@@ -117,9 +126,37 @@ class Episode:
         content, latency = self.rng.choice(list(INPUTS)), self.rng.choice((0, 1, 4))
         self.sim.encoder_source.offer(content, latency, lost=self.rng.randint(0, 2) == 0)
 
+    def add_input(self) -> None:
+        """More for somebody whose prompt is open, or its end."""
+        for handle in self.rng.sample(self.handles, len(self.handles)):
+            if handle.request.input_open and not handle.status.finished:
+                break
+        else:
+            return
+        waited = handle.status is Status.WAITING_FOR_STREAMING_INPUT
+        self.met["input for one that waits"] += waited
+        self.met["input for one that lost its blocks"] += waited and not handle.blocks
+        if self.rng.randint(0, 2) == 0:
+            self.sim.end_input(handle)
+            return
+        try:
+            self.sim.add_input(handle, [self.rng.randint(0, 3) for _ in range(self.rng.randint(1, 7))])
+        except RequestRejected:
+            self.met["refused input"] += 1
+
+    def give_up(self) -> None:
+        handle = self.rng.choice(self.handles)
+        before = handle.status
+        self.sim.give_up(handle)
+        if handle.finish_reason == "ignored" and not before.finished:
+            self.gone.append(handle)
+
+    def delay(self) -> None:
+        self.sim.delay_next_result(self.rng.randint(1, 3))
+
     def abort(self) -> None:
         first = self.rng.choice(self.handles)
-        self.sim.abort(first)
+        self.sim.abort(first, deliver_after=self.rng.choice((0, 0, 2)))
         self.met["abort"] += 1
 
     def preempt(self) -> None:
@@ -148,8 +185,11 @@ class Episode:
         plan = self.sim.step()
         self.met["load"] += bool(plan.loads)
         self.met["sent from outside"] += self.sim.scheduler.num_parked > 0
+        self._follow_index()
         self.met["encoding"] += bool(plan.encodes)
         self.met["encoding dropped"] += bool(plan.encoder_drops)
+        self.met["common prefix"] += bool(plan.num_common_prefix_blocks) and len(plan.ids) > 1
+        self.met["resting block"] += self.sim.scheduler.kv.pool.num_coming > 0
         self.met["copy"] += bool(plan.copies)
         self.met["draft"] += bool(plan.drafts)
         self.met["swap in"] += bool(plan.swaps_in)
@@ -160,10 +200,13 @@ class Episode:
     def finish(self) -> None:
         """Run to the end and compare everything with the solo runs."""
         sim = self.sim
+        sim.delay_next_result(0)
         for first in self.handles:
             if first.status is Status.WAITING_FOR_GRAMMAR:
                 sim.grammar_ready(first)
+            sim.end_input(first)
         sim.run(max_steps=5000)
+        self._follow_index()
         self.met["step"] = sim.scheduler.stats.num_steps
         for first in self.handles:
             for handle in first.samples:
@@ -181,12 +224,25 @@ class Episode:
         self.met["eviction"] += sim.stats.evictions > 0
         self.met["preemption"] += sim.stats.num_preemptions > 0
         self.met["stale result"] += sim.stats.stale_results > 0
+        self.met["stored block"] += self.replica.num_stored
+
+    def _follow_index(self) -> None:
+        """Whoever replays the events knows what the index knows."""
+        scheduler = self.sim.scheduler
+        self.replica.apply(scheduler.take_kv_events())
+        if isinstance(scheduler.kv.index, RecordedIndex):
+            assert set(self.replica.texts) == set(scheduler.kv.index._block_of)
 
     def _judge(self, handle: Handle) -> None:
-        solo = self.sim.solo(handle)
         self.met[str(handle.finish_reason)] += 1
+        self._judge_delivery(handle)
+        if handle.request.spec.task is Task.POOL:
+            self._judge_pooled(handle)
+            return
+        solo = self.sim.solo(handle)
         assert handle.tokens == solo[: len(handle.tokens)], f"{handle!r} is not what it is alone"
-        if handle.finish_reason in {"abort", "error"}:
+        assert (handle.finish_reason == "ignored") == any(handle.request is each.request for each in self.gone)
+        if handle.finish_reason in {"abort", "error", "ignored"}:
             return
         config = self.sim.scheduler.config_beside(len(handle.request.spec.source))
         self.met["source"] += bool(handle.request.spec.source)
@@ -197,12 +253,30 @@ class Episode:
         stopped = len(solo) <= room and at_the_end
         assert handle.finish_reason == ("stop" if stopped else "length")
 
+    def _judge_delivery(self, handle: Handle) -> None:
+        """Each client has all of its own requests' tokens, and none of another's."""
+        own = handle.request.spec.caller.client
+        for client in range(3):
+            got = self.sim.delivered(client).get(handle.request.id, [])
+            # A fork begins with outputs that its parent was given.
+            assert got == (handle.tokens[len(handle.tokens) - len(got) :] if client == own else [])
+
+    def _judge_pooled(self, handle: Handle) -> None:
+        assert handle.tokens == []
+        self.met["pooled"] += handle.finish_reason == "stop"
+        if handle.finish_reason == "stop":
+            assert handle.pooled == self.sim.solo_pooled(handle)
+        else:
+            assert handle.pooled is None
+            assert handle.finish_reason in {"abort", "error", "ignored"}
+
 
 def draw_settings(rng: Random) -> dict[str, Any]:
     block_size = rng.choice((1, 2, 4, 8))
     tokens = rng.randint(16, 80)
     windows = rng.choice(((None,), (None,), (None,), (7,), (None, 3), (1, 12, None)))
     budget, places = rng.choice((64, 16, 24, 5, 1)), rng.choice((12, 8, 5, 3, 1))
+    caching = rng.randint(0, 3) > 0
     return {
         "num_blocks": max(1, tokens // block_size) + 8 * (len(windows) - 1),
         "block_size": block_size,
@@ -213,7 +287,11 @@ def draw_settings(rng: Random) -> dict[str, Any]:
         "max_model_len": rng.choice((4096, 30, 20)),
         "policy": rng.choice(("fcfs", "fcfs", "priority", "prefill_first")),
         "preemption": rng.choice(("auto", "recompute", "swap")),
-        "prefix_caching": rng.randint(0, 3) > 0,
+        "prefix_caching": caching,
+        "kv_events": caching and rng.randint(0, 1) == 1,
+        "common_prefix": None in windows and rng.randint(0, 1) == 1,
+        "device_in_order": rng.randint(0, 2) > 0,
+        "preempt_probability": rng.choice((0.0, 0.0, 0.0, 0.1)),
         "chunked_prefill": rng.randint(0, 3) > 0,
         "long_prefill_token_threshold": rng.choice((0, 0, 1, min(5, budget))),
         "num_draft_tokens": rng.choice((0, 0, 0, 3)),
@@ -231,13 +309,8 @@ def draw_settings(rng: Random) -> dict[str, Any]:
 
 
 #: How often each action is taken; the simple ones first, which Hypothesis shrinks to.
-ACTIONS = (
-    ("step",) * 16
-    + ("submit",) * 7
-    + ("preempt",) * 3
-    + ("fork",) * 3
-    + ("abort", "reset", "fail", "offer_encoding", "offer_prefix", "grammar_ready", "hold")
-)
+ACTIONS = ("step",) * 16 + ("submit",) * 7 + ("preempt",) * 3 + ("fork",) * 3 + ("add_input",) * 4
+ACTIONS += ("abort", "reset", "fail", "offer_encoding", "offer_prefix", "grammar_ready", "hold", "give_up", "delay")
 
 
 def play(rng: Random, num_actions: int) -> Episode:
@@ -246,7 +319,7 @@ def play(rng: Random, num_actions: int) -> Episode:
     episode.submit()
     for _ in range(num_actions):
         action = rng.choice(ACTIONS)
-        if action == "abort" and not episode.handles:
+        if action in {"abort", "give_up"} and not episode.handles:
             continue
         if action in {"preempt", "fork"} and not episode.live:
             continue

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from weakref import WeakSet
 
+from baseboard.kv.limbo import LimboPool
 from baseboard.request import request as request_module
 from baseboard.request.request import Request
 from baseboard.request.status import Event, Status
@@ -38,6 +39,7 @@ class Bounds:
     interfere: Sequence[str] = ()  #: of "abort", "reset", "fail", "fork"
     offers: Sequence[Mapping[str, Any]] = ()  #: KV that lies outside from the beginning
     grammars: Mapping[int, Grammar] = field(default_factory=dict)  #: of some of the requests
+    pieces: Mapping[int, Sequence[Sequence[int]]] = field(default_factory=dict)  #: of prompts that are streamed
 
 
 @dataclass
@@ -49,6 +51,7 @@ class World:
     handles: list[Handle] = field(default_factory=list)
     num_forks: int = 0
     num_failures: int = 0
+    num_pieces: dict[int, int] = field(default_factory=dict)  #: that each streamed prompt has got
 
     # --- events -------------------------------------------------------------------------------------------------
 
@@ -72,10 +75,12 @@ class World:
             yield f"abort {at}", _Do(at, "abort")
         if "fork" in self.bounds.interfere and handle.request.num_outputs and not self.num_forks:
             yield f"fork {at}", _Do(at, "fork")
-        if handle.status == "running":
+        if handle.status == "running" or (handle.request.input_open and handle.request.resident):
             yield from ((f"{mode} {at}", _Do(at, mode)) for mode in self.bounds.preempt)
         if handle.status == "waiting_for_grammar":
             yield f"grammar {at}", _Do(at, "grammar")
+        if handle.request.input_open:
+            yield f"input {at}", _Do(at, "input")
 
     def step(self) -> None:
         self.sim.step()
@@ -129,7 +134,15 @@ class World:
             tuple(sorted(scheduler._book._retired)),
             tuple((r.id, len(pairs)) for r, pairs in scheduler._book._moving.items()),
             self._of_connector(),
+            self._of_device_out_of_order(named),
         )
+
+    def _of_device_out_of_order(self, named: Callable[[str, Sequence[int]], tuple[int, ...]]) -> object:
+        pool, kept = self.sim.scheduler.kv.pool, self.sim.scheduler._planner._kept_waiting
+        if not isinstance(pool, LimboPool):
+            return ()
+        resting = [(named("d", [block]), until - pool._planned) for block, until in pool._resting.items()]
+        return pool._planned - pool._landed, tuple(resting), kept and kept.id
 
     def _rows_of(self, flight: Any) -> Iterator[tuple[Request, int, int, int]]:
         return zip(flight.requests, flight.epochs, flight.plan.starts, flight.plan.counts, strict=True)
@@ -137,7 +150,7 @@ class World:
     def _of_request(self, request: Request) -> object:
         return (
             request.id, request.status, len(request.tokens), request.computed, request.promised, request.resident,
-            request.width, request.drafts, request.verifying, request.capacity,
+            request.width, request.drafts, request.verifying, request.capacity, request.input_open, request.started,
         )  # fmt: skip
 
     def _of_connector(self) -> object:
@@ -162,11 +175,16 @@ class _Do:
             world.handles.append(sim.fork(handle))
         elif self.what == "grammar":
             sim.grammar_ready(handle)
+        elif self.what == "input":
+            given = world.num_pieces.setdefault(self.at, 0)
+            pieces = world.bounds.pieces.get(self.at, ())
+            world.num_pieces[self.at] += 1
+            sim.end_input(handle) if given == len(pieces) else sim.add_input(handle, pieces[given])
         else:
             sim.preempt(handle, self.what)
 
 
-_ENDS = (Event.ABORT, Event.STOP, Event.REACH_LIMIT, Event.FAIL, Event.REPEAT)
+_ENDS = (Event.ABORT, Event.STOP, Event.REACH_LIMIT, Event.FAIL, Event.REPEAT, Event.IGNORE)
 
 
 @dataclass
@@ -241,9 +259,11 @@ def _finish(world: World, covered: set[tuple[Event, Status]]) -> None:
     for handle in world.handles:
         if handle.status == "waiting_for_grammar":
             world.sim.grammar_ready(handle)
+        world.sim.end_input(handle)
     world.sim.run(max_steps=200)
     for handle in (sample for first in world.handles for sample in first.samples):
         assert handle.tokens == world.sim.solo(handle)[: len(handle.tokens)], f"{handle!r} is not what it is alone"
+        assert handle.pooled in (None, world.sim.solo_pooled(handle))
         assert handle.finish_reason, f"{handle!r} has not ended"
     _all_back(world)
     live = [request.status for request in pickle.loads(frozen).sim.scheduler._book._requests.values()]

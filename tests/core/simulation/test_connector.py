@@ -131,7 +131,7 @@ def test_blocks_that_are_still_read_come_back_when_the_reading_ends() -> None:
     """Row 46: sending delays the free."""
     sim = Simulation(20, 4)
     handle = sim.submit(text(40), max_tokens=2)
-    sim.connector.store(handle.id, latency=3)
+    sim.connector.store(handle, latency=3)
     sim.step()
     sim.step()
     assert handle.finish_reason == "length"

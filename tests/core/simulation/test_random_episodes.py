@@ -39,5 +39,7 @@ def test_seeded_episodes_equal_solo_and_meet_everything() -> None:
         "abort", "error", "length", "stop", "refused", "failed step", "fork", "fork that shares", "copy", "hit",
         "draft", "eviction", "preemption", "swap out", "swap in", "stale result",
         "encoding", "encoding dropped", "encoding found", "encoding loaded", "encoding lost",
+        "input for one that waits", "input for one that lost its blocks", "refused input", "pooled", "common prefix",
+        "resting block", "stored block", "ignored",
     }  # fmt: skip
     assert {name for name in expected if met[name] >= 5} == expected

@@ -176,3 +176,52 @@ def test_the_check_notices_a_request_in_the_wrong_queue() -> None:
     book.running.add(h.request)
     with pytest.raises(AssertionError, match="in the wrong queue"):
         sim.check()
+
+
+def test_every_name_that_the_design_fixes_is_there() -> None:
+    """Section 5, word for word; what is refused until it is built counts, for its name is known."""
+    sim = Simulation(
+        num_blocks=12, block_size=16, num_host_blocks=0, max_num_batched_tokens=2048, max_num_seqs=64,
+        max_num_active_seqs=None, max_model_len=4096, policy="fcfs", preemption="auto", prefix_caching=True,
+        chunked_prefill=True, long_prefill_token_threshold=0, delay_factor=0.0, pipeline_depth=0, num_draft_tokens=0,
+        max_loras=None, encoder_budget=None, encoder_cache_size=None, sliding_window=None, seed=0,
+        reverse_rows=False, copy_latency=0, late_metadata=False, load_timeout=None,
+    )  # fmt: skip
+    prompt = text(20)
+    sim.connector.offer(prompt, 16, latency=0, lost_blocks=(), known_after=2)
+    h = sim.submit(
+        prompt=prompt, max_tokens=8, request_id=None, priority=0, adapter=None, salt=None, stop_token_ids=(), n=1,
+        seed=None, media=(), grammar=None,
+    )  # fmt: skip
+    sim.script(h, [7])
+    sim.accept_drafts(h, [3, 0, 2])
+    sim.connector.store(h, latency=2)
+    plan = sim.step()
+    assert (plan.tokens[h.id], plan.num_tokens, plan.copies, plan.swaps_in, plan.swaps_out) == (20, 20, (), (), ())
+    child = sim.fork(h)
+    sim.preempt(h, mode="swap")
+    sim.reset_prefix_cache(preempt=False)
+    for hold in ("new", "all", "none"):
+        sim.pause(hold)
+    sim.throttle(True)
+    sim.throttle(False)
+    sim.tick(1.0)
+    sim.delay_next_result(1)
+    sim.abort(child, deliver_after=1)
+    waits = sim.submit(text(5, 1), grammar=lambda outputs: [1])
+    sim.grammar_ready(waits)
+    sim.fail_next_step()
+    sim.run(max_steps=1000)
+    sim.step()
+    sim.step()
+    sim.check()
+    assert h.tokens == sim.solo(h)[: len(h.tokens)]
+    assert h.finish_reason in {"length", "error"}
+    assert (h.status.finished, h.samples, h.num_in_flight, h.num_grammar_tokens, h.blocks) == (True, [h], 0, 0, [])
+    assert (h.num_preemptions, h.num_cached_tokens) == (1, 0)
+    assert {h.num_computed_tokens, h.error} & {27, "step 1 was told to fail"}
+    assert (sim.free_blocks, sim.free_host_blocks, sorted(sim.free_list)) == (12, 0, list(range(1, 13)))
+    assert sim.cached_blocks <= 12
+    names = ("tracked_requests", "num_preemptions", "prefix_queries", "prefix_hits", "evictions", "metadata_mismatches")
+    assert all(sim.stats[name] >= 0 for name in names)
+    assert sim.device.execute(copies=(), swaps_out=(), swaps_in=(), writes={}, reads=()) == []

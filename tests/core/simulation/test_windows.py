@@ -75,7 +75,7 @@ def test_samples_with_a_window(depth: int, host: int) -> None:
     """Scenario 48: window 8, blocks of 4, two samples of 40 tokens, blocks kept for a store at the end."""
     sim = Simulation(24, 4, sliding_window=8, num_host_blocks=host, pipeline_depth=depth)
     h = sim.submit(text(13), max_tokens=40, n=2, seed=3)
-    sim.connector.store(h.id, latency=3)
+    sim.connector.store(h, latency=3)
     for _ in range(20):
         sim.step()
     sim.preempt(h.samples[1], "swap" if host else "recompute")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from weakref import WeakKeyDictionary
 
 import pytest
@@ -10,7 +11,11 @@ import pytest
 from baseboard.contract.plan import KVOpKind, StepPlan
 from baseboard.scheduler.gates import Hold, StepInputs
 from baseboard.scheduler.scheduler import Scheduler
+from baseboard.scheduler.snapshot import Snapshot
+from baseboard.scheduler.stats import SchedulerStats
 from baseboard.testing import Simulation
+
+COUNTERS = [field.name for field in fields(SchedulerStats) if field.name != "last_step_seconds"]
 
 
 class Watch:
@@ -19,6 +24,7 @@ class Watch:
     def __init__(self, step: Callable[[Simulation], StepPlan]) -> None:
         self._step = step
         self._idle_steps: WeakKeyDictionary[Simulation, int] = WeakKeyDictionary()
+        self._figures: WeakKeyDictionary[Simulation, Snapshot] = WeakKeyDictionary()
 
     def step(self, sim: Simulation) -> StepPlan:
         stats = sim.scheduler.stats
@@ -27,15 +33,24 @@ class Watch:
         sim.check()
         check_plan(plan, sim)
         check_encoder(plan, sim)
+        self._check_figures(sim)
         came = stats.num_finished + stats.num_generated_tokens > before
-        held = sim.scheduler._pause.hold is not Hold.NONE or sim._throttled
-        busy = (
-            held or plan.ids or plan.swaps_out or came or not sim.scheduler.num_unfinished or sim.scheduler.num_parked
-        )
-        busy = busy or sim.encoder_source.is_awaited
+        # A step without rows takes in all that is under way, unless a test holds results back.
+        outside = sim.scheduler.num_parked or sim.scheduler.num_in_flight or sim.encoder_source.is_awaited
+        held = outside or sim.scheduler._pause.hold is not Hold.NONE or sim._throttled
+        busy = held or plan.ids or plan.swaps_out or came or not sim.scheduler.num_unfinished
         self._idle_steps[sim] = 0 if busy else self._idle_steps.get(sim, 0) + 1
         assert self._idle_steps[sim] < 2, "two steps in a row did nothing, with work to do"
         return plan
+
+    def _check_figures(self, sim: Simulation) -> None:
+        """INV 8: counters never go down, gauges sum to what is unfinished."""
+        now = sim.scheduler.snapshot()
+        assert now.num_unfinished == sim.scheduler.num_unfinished
+        assert 0 <= now.kv_usage <= 1
+        before = self._figures.get(sim, now)
+        assert all(getattr(before, name) <= getattr(now, name) for name in COUNTERS)
+        self._figures[sim] = now
 
 
 def check_plan(plan: StepPlan, sim: Simulation) -> None:
@@ -86,6 +101,21 @@ def check_writes(plan: StepPlan, scheduler: Scheduler) -> None:
             assert not kv.index.holds(block), f"{name!r} writes to block {block}, which is published"
 
 
+def check_common_prefix(plan: StepPlan, scheduler: Scheduler) -> None:
+    """Row 38, where it is asked for: as counted by looking at all tables."""
+    if plan.num_common_prefix_blocks is None:
+        return
+    assert scheduler._common_prefix is not None
+    tables = [scheduler.kv.tables(name)[scheduler._common_prefix.group] for name in plan.ids]
+    written_from = min(plan.starts, default=0) // scheduler.kv.block_size
+    common = 0
+    for at in range(written_from):
+        if len({table[at] for table in tables}) > 1:
+            break
+        common += 1
+    assert plan.num_common_prefix_blocks == common
+
+
 def watch_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(Simulation.step)
 
@@ -97,6 +127,7 @@ def watch_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     def schedule_and_check(scheduler: Scheduler, *inputs: StepInputs) -> StepPlan:
         plan = schedule(scheduler, *inputs)
         check_writes(plan, scheduler)
+        check_common_prefix(plan, scheduler)
         return plan
 
     monkeypatch.setattr(Simulation, "step", step)

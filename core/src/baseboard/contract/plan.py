@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from baseboard.contract.media import ContentId, EncoderInput, MediaSpan
 from baseboard.contract.sampling import SamplingParams
@@ -90,6 +90,9 @@ class StepPlan:
     #: by row id: tokens that somebody guessed to follow; they are computed too, and each that is sampled is kept
     masks: Mapping[str, tuple[frozenset[int], ...]] = field(default_factory=dict[str, tuple[frozenset[int], ...]])
     #: by row id, where its text is constrained: the tokens allowed at each position that is sampled, drafts first
+    pools: tuple[str, ...] = ()  #: rows whose prompt ends here and of which one pooled value is wanted, not a token
+    num_common_prefix_blocks: int | None = None
+    #: leading blocks that the tables of all rows share and no row writes to; None where nobody asked
     zeroes: tuple[int, ...] = ()  #: device blocks to wipe: what they held must not be read by anybody
     kv_ops: tuple[KVOp, ...] = ()
     encoder_drops: tuple[ContentId, ...] = ()  #: encodings that no row needs any more; dropped even if the step fails
@@ -162,6 +165,9 @@ class StepResult:
     #: of ``encoder_loads``: what turned out to be missing. Rows that needed it are in ``lost``
     drafts: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
     #: by row: guesses at what follows the sampled tokens, to be verified in the next step
+    pooled: Mapping[int, Any] = field(default_factory=dict[int, Any])  #: by row, for each of the plan's ``pools``
+    num_nans: Mapping[int, int] = field(default_factory=dict[int, int])
+    #: by row: values among the logits it was sampled from that are no numbers, where there are any
     failed: Mapping[int, str] = field(default_factory=dict[int, str])  #: rows that came to nothing, and why
 
 

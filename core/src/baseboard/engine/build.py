@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from baseboard.contract import Unsupported
@@ -28,6 +28,7 @@ from baseboard.runtime.sizing import MemoryReport, SizingLimits, given_pool, siz
 from baseboard.runtime.sources import resolve_model
 from baseboard.runtime.step_batch import BatchBuilder, BatchLimits
 from baseboard.scheduler.config import SchedulerConfig
+from baseboard.scheduler.events import EventLog
 from baseboard.scheduler.limits import PROMPT_LOGPROBS_CHUNK
 from baseboard.scheduler.policy import make_kv, make_roles, splits_prompts
 from baseboard.scheduler.scheduler import Scheduler
@@ -107,9 +108,11 @@ def _assemble(config: EngineConfig, backend: Backend, model: LoadedModel, progre
         chunked_prefill=config.enable_chunked_prefill and splits_prompts(config.policy),
     )
     costs = MeasuredCosts(_seconds_per_block(kv_memory, min(config.num_host_blocks, num_blocks)))
+    log = EventLog(time.perf_counter)
     index = PrefixIndex() if config.enable_prefix_caching else NoPrefixIndex()
     kv = make_kv(PoolShape(num_blocks, block_size), config.num_host_blocks, index)
-    scheduler = Scheduler(scheduler_config, kv, make_roles(config.service, scheduler_config, costs, config.registry))
+    roles = make_roles(config.service, scheduler_config, costs, config.registry)
+    scheduler = Scheduler(scheduler_config, kv, replace(roles, recorder=log))
     limits = BatchLimits(
         max_tokens=config.max_num_batched_tokens,
         max_seqs=config.max_num_seqs,
@@ -119,7 +122,7 @@ def _assemble(config: EngineConfig, backend: Backend, model: LoadedModel, progre
     rows = RowTable(limits.max_seqs, limits.max_blocks, model.eos_token_ids)
     executor = LocalExecutor(LocalParts(hook, model, kv_memory, rows, BatchBuilder(hook, limits)))
     facts = ModelFacts(model.vocab_size, model.eos_token_ids, model.tokenizer or NoText())
-    engine = Engine(EngineParts(scheduler, executor, facts, costs, time.perf_counter, config.seed))
+    engine = Engine(EngineParts(scheduler, executor, facts, costs, time.perf_counter, config.seed, log))
     return Built(engine, backend, model, memory, block_size, max_model_len)
 
 

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from baseboard.contract import BackendFault, ContractError, Executor, RowLogprobs, SamplingParams, StepPlan
+from baseboard.contract import (
+    BackendFault,
+    ContractError,
+    Executor,
+    RequestRejected,
+    RowLogprobs,
+    SamplingParams,
+    StepPlan,
+)
 from baseboard.engine.costs import MeasuredCosts
 from baseboard.engine.detokenizer import Decoder
 from baseboard.engine.generation import Generation
@@ -17,6 +25,7 @@ from baseboard.request.admission import check_token_ids
 from baseboard.request.request import Request, RequestSpec
 from baseboard.request.status import Event
 from baseboard.scheduler.commit import Outcome
+from baseboard.scheduler.events import EventLog
 from baseboard.scheduler.gates import StepInputs
 from baseboard.scheduler.scheduler import Scheduler
 
@@ -56,6 +65,15 @@ class StepOutput:
     deltas: list[TextDelta] = field(default_factory=list[TextDelta])
     finished: list[RequestOutput] = field(default_factory=list[RequestOutput])
 
+    def by_client(self) -> dict[int, StepOutput]:
+        """The same, split by the client whose request it is; clients that got nothing are left out."""
+        parts: dict[int, StepOutput] = {}
+        for delta in self.deltas:
+            parts.setdefault(delta.client, StepOutput()).deltas.append(delta)
+        for output in self.finished:
+            parts.setdefault(output.caller.client, StepOutput()).finished.append(output)
+        return parts
+
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
@@ -67,6 +85,7 @@ class EngineParts:
     costs: MeasuredCosts
     clock: Callable[[], float]
     seed: int = 0
+    log: EventLog | None = None  #: that the scheduler writes to; without it outputs have no metrics
 
 
 class Engine:
@@ -107,6 +126,23 @@ class Engine:
         self._generations[spec.id] = generation
         self._follow(generation, generation.samples[0])
         return spec.id
+
+    def open_input(self, request_id: str) -> None:
+        """More of the prompt of a request just added is to come: nothing is sampled before :meth:`end_input`."""
+        self._scheduler.open_input(self._owner[request_id].request)
+
+    def add_input(self, request_id: str, token_ids: Sequence[int]) -> None:
+        """Append to an open prompt. Raises ``RequestRejected``, and changes nothing, for what cannot be."""
+        sample = self._owner.get(request_id)
+        if sample is None:
+            raise RequestRejected(f"request {request_id!r} is unknown or has finished: submit a new one")
+        check_token_ids(token_ids, sample.request.spec.params, self._parts.model.vocab_size)
+        self._scheduler.add_input(sample.request, token_ids)
+
+    def end_input(self, request_id: str) -> None:
+        """The prompt is whole; a request that is unknown or finished is left alone."""
+        if (sample := self._owner.get(request_id)) is not None:
+            self._scheduler.end_input(sample.request)
 
     def step(self) -> StepOutput:
         """Run one step. Whatever a backend or a model raises ends only the requests of that step.
@@ -201,16 +237,20 @@ class Engine:
         text = sample.take(token, logprobs.sampled[at : at + 1] if logprobs else ())
         if sample.stop is not None:
             self._scheduler.finish(request, Event.STOP)
-        output.deltas.append(TextDelta(self._generation_of[request.id].id, sample.index, text, sample.finish_reason))
+        self._tell(sample, text, output)
 
     def _end(self, sample: Sample, output: StepOutput) -> None:
         """A request was ended by something other than a token of its own."""
-        text = sample.end()
-        generation = self._generation_of[sample.request.id]
-        error = sample.request.error
-        output.deltas.append(TextDelta(generation.id, sample.index, text, sample.finish_reason, error))
+        self._tell(sample, sample.end(), output)
+
+    def _tell(self, sample: Sample, text: str, output: StepOutput) -> None:
+        request = sample.request
+        name, client = self._generation_of[request.id].id, request.spec.caller.client
+        output.deltas.append(TextDelta(name, sample.index, text, sample.finish_reason, request.error, client))
 
     def _close_finished(self, generations: Sequence[Generation], output: StepOutput) -> None:
+        for event in self._parts.log.take() if self._parts.log is not None else ():
+            self._generation_of[event.request_id].milestones.note(event)
         for generation in generations:
             if generation.finished and generation.id in self._generations:
                 output.finished.append(generation.output())

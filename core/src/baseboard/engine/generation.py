@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from baseboard.contract import TokenLogprobs
+from baseboard.engine.metrics import Milestones
 from baseboard.engine.results import LogprobsAt, RequestOutput, by_token
 from baseboard.engine.sample import Sample
 from baseboard.request.request import Request
@@ -20,6 +21,7 @@ class Generation:
         self._prompt: Final = prompt
         self._request: Final = first.request
         self._prompt_logprobs: Final[dict[int, TokenLogprobs]] = {}
+        self.milestones: Final = Milestones()
 
     @property
     def finished(self) -> bool:
@@ -37,11 +39,14 @@ class Generation:
         return RequestOutput(
             request_id=self.id,
             prompt=self._prompt,
-            prompt_token_ids=list(request.spec.prompt),
+            prompt_token_ids=request.prompt,
             outputs=[sample.output() for sample in sorted(self.samples, key=lambda sample: sample.index)],
             num_cached_tokens=request.num_cached,
             num_preemptions=sum(sample.request.num_preemptions for sample in self.samples),
             prompt_logprobs=self._prompt_positions(),
+            metrics=self.milestones.metrics(sum(max(s.request.num_outputs - 1, 0) for s in self.samples)),
+            caller=request.spec.caller,
+            kv_transfer=request.kv_transfer,
         )
 
     def _prompt_positions(self) -> list[LogprobsAt | None] | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from baseboard.contract import RankedToken, TokenLogprobs
+from baseboard.engine.metrics import RequestMetrics
+from baseboard.request.request import ANYBODY, Caller
 from baseboard.request.status import FinishReason
 
 #: One position's candidates by token id: the chosen one and the most likely ones.
@@ -25,6 +27,7 @@ class CompletionOutput:
     logprobs: list[LogprobsAt] | None  #: parallel to ``token_ids``, where asked for
     cumulative_logprob: float | None  #: sum over the sampled tokens, where asked for
     error: str | None = None  #: why ``finish_reason`` is ``"error"``
+    num_nans: int = 0  #: values among the logits it was sampled from that were no numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,9 @@ class RequestOutput:
     num_cached_tokens: int  #: prompt tokens found in the prefix cache
     num_preemptions: int  #: over all samples
     prompt_logprobs: list[LogprobsAt | None] | None  #: parallel to the prompt, the first None
+    metrics: RequestMetrics | None = None  #: None where the engine keeps no log
+    caller: Caller = ANYBODY  #: as it came with the request
+    kv_transfer: Mapping[str, Any] | None = None  #: what a prefix source said when the first sample ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ class TextDelta:
     text: str
     finish_reason: FinishReason | None
     error: str | None = None  #: why ``finish_reason`` is ``"error"``
+    client: int = 0  #: whose request it is
 
 
 def by_token(position: TokenLogprobs) -> LogprobsAt:

@@ -83,6 +83,7 @@ class Sample:
             logprobs=[by_token(position) for position in self._logprobs] if wanted else None,
             cumulative_logprob=cumulative(self._logprobs) if wanted else None,
             error=request.error,
+            num_nans=request.num_nans,
         )
 
     def _release(self) -> str:

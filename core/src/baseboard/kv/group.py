@@ -54,6 +54,7 @@ class PoolShape:
     num_blocks: int  #: usable ones: the null block comes on top
     block_size: int  #: tokens that a rank holds of each block
     num_ranks: int = 1  #: ranks over which each sequence is spread (context parallelism); all have the same blocks
+    late_writes: bool = False  #: a step that was planned earlier may write after one that was planned later
 
     def __post_init__(self) -> None:
         for name in ("num_blocks", "block_size", "num_ranks"):

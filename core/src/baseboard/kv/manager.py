@@ -18,7 +18,8 @@ from baseboard.kv.group import (
     nothing_found,
 )
 from baseboard.kv.host import host_pool
-from baseboard.kv.pool import NULL_BLOCK, BlockPool
+from baseboard.kv.limbo import device_pool
+from baseboard.kv.pool import NULL_BLOCK
 from baseboard.kv.prefix import ExtraKeys, KeyChain, PrefixCache
 from baseboard.kv.table import BlockTable, CrossTable, SequenceBlocks
 
@@ -58,7 +59,7 @@ class KVCacheManager:
     ) -> None:
         self.shape: Final = shape
         self.block_size: Final = shape.block_tokens  # what a block is to whoever counts tokens
-        self.pool: Final = BlockPool(shape.num_blocks, index)
+        self.pool: Final = device_pool(shape, index)
         self.host: Final = host_pool(num_host_blocks)
         self.index: Final = index
         self.groups: Final = groups

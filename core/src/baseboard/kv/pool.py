@@ -48,6 +48,16 @@ class BlockPool:
         return len(self._plain) + len(self._cached)
 
     @property
+    def writes_come_late(self) -> bool:
+        """Whether a step that was planned earlier may write after one that was planned later."""
+        return False
+
+    @property
+    def num_coming(self) -> int:
+        """Blocks that nobody holds and that are free once steps under way have landed: none on a device in order."""
+        return 0
+
+    @property
     def free_list(self) -> list[int]:
         """Free blocks, next to be taken first."""
         return [*self._plain, *self._cached]
@@ -86,10 +96,20 @@ class BlockPool:
         for block in reversed(held):
             self._refs[block] -= 1
             if self._refs[block] == 0:
-                if self._content.holds(block):
-                    self._cached[block] = None
-                else:
-                    self._plain.append(block)
+                self._free(block)
+
+    def _free(self, block: int) -> None:
+        """Nobody holds it any more."""
+        if self._content.holds(block):
+            self._cached[block] = None
+        else:
+            self._plain.append(block)
+
+    def planned(self, step: int) -> None:
+        """A step has been planned; on a device in order it makes no difference."""
+
+    def landed(self, step: int) -> None:
+        """The step, and all before it, can write nothing any more."""
 
     def forget_contents(self) -> tuple[int, ...]:
         """No free block is worth keeping any more; returns those that were kept until now."""
@@ -118,6 +138,7 @@ class BlockPool:
         assert len(set(free)) == len(free), f"a block is free twice: {sorted(free)}"
         assert all(self._refs[block] == 0 for block in free), "a held block is in the free list"
         held = sum(1 for refs in self._refs if refs)
-        assert len(free) + held == self.num_blocks, f"{len(free)} free + {held} held != {self.num_blocks}"
+        at_hand = self.num_blocks - self.num_coming
+        assert len(free) + held == at_hand, f"{len(free)} free + {held} held != {at_hand}"
         assert all(self._content.holds(block) for block in self._cached), "a block is kept for nothing"
         assert not any(self._content.holds(block) for block in self._plain), "a useful block is taken first"

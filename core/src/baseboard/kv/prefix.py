@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from baseboard.kv.pool import NULL_BLOCK
 
-_KEY_BYTES: Final = 16
+KEY_BYTES: Final = 16
 
 
 class ExtraKeys(Protocol):
@@ -31,7 +31,7 @@ class KeyChain:
     __slots__ = ("_extra", "_last", "_tokens_per_block", "keys")
 
     def __init__(self, namespace: bytes, tokens_per_block: int, extra: ExtraKeys | None = None) -> None:
-        self._last = blake2b(namespace, digest_size=_KEY_BYTES).digest()
+        self._last = blake2b(namespace, digest_size=KEY_BYTES).digest()
         self._tokens_per_block = tokens_per_block
         self._extra = extra
         self.keys: Final[list[bytes]] = []
@@ -47,7 +47,7 @@ class KeyChain:
             return
         last = self._last
         for at in range(0, len(raw), step):
-            last = blake2b(last + raw[at : at + step], digest_size=_KEY_BYTES).digest()
+            last = blake2b(last + raw[at : at + step], digest_size=KEY_BYTES).digest()
             self.keys.append(last)
         self._last = last
 
@@ -56,7 +56,7 @@ class KeyChain:
         for begin in range(0, len(raw), step):
             first = len(self.keys) * size
             block = raw[begin : begin + step] + extra.between(first, first + size)
-            self._last = blake2b(self._last + block, digest_size=_KEY_BYTES).digest()
+            self._last = blake2b(self._last + block, digest_size=KEY_BYTES).digest()
             self.keys.append(self._last)
 
     def copy(self) -> KeyChain:
@@ -85,6 +85,10 @@ class PrefixCache(Protocol):
         ...
 
     def publish(self, key: bytes, block: int) -> None: ...
+    def describe(self, keys: Sequence[bytes], tokens: Sequence[int]) -> None:
+        """What was published since the last call is among ``keys``, those of the full blocks of the text ``tokens``."""
+        ...
+
     def holds(self, block: int) -> bool: ...
     def forget(self, block: int) -> None: ...
     def clear(self) -> None: ...
@@ -125,6 +129,9 @@ class PrefixIndex:
                 self._key_of.extend([None] * (block + 1 - len(self._key_of)))
             self._key_of[block] = key
 
+    def describe(self, keys: Sequence[bytes], tokens: Sequence[int]) -> None:
+        """Nobody wants to know."""
+
     def holds(self, block: int) -> bool:
         return block < len(self._key_of) and self._key_of[block] is not None
 
@@ -164,6 +171,9 @@ class NoPrefixIndex:
 
     def publish(self, key: bytes, block: int) -> None:
         del key, block
+
+    def describe(self, keys: Sequence[bytes], tokens: Sequence[int]) -> None:
+        del keys, tokens
 
     def holds(self, block: int) -> bool:
         del block

@@ -82,6 +82,7 @@ class SequenceBlocks:
         for group, table in enumerate(self.tables):
             for at in range(max(self.num_published, table.slid), num_blocks):
                 index.publish(group_key(keys[at], group), table.blocks[at])
+        index.describe(keys, tokens)
         self.num_published = num_blocks
 
     def cached(self, index: PrefixCache, group: int) -> list[int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from hashlib import blake2b
-from typing import Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from baseboard.contract.media import MediaSpan
 from baseboard.contract.sampling import SamplingParams
@@ -15,6 +16,25 @@ from baseboard.request.status import Event, FinishReason, Status, transition
 
 #: What requests are ordered by, smallest first.
 RankKey: TypeAlias = tuple[float, ...]
+
+
+class Task(str, Enum):
+    """What is wanted once the prompt is computed."""
+
+    GENERATE = "generate"  #: tokens
+    POOL = "pool"  #: one value of the whole prompt (an embedding, a score); the request ends with it
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asked. It travels with the request and comes back with its outputs; the core reads the index only."""
+
+    client: int = 0  #: outcomes are split by it
+    trace: Mapping[str, str] | None = None  #: trace context, as its tracer wants it
+
+
+#: Somebody of whom there is only one.
+ANYBODY: Final = Caller()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +55,9 @@ class RequestSpec:
     media: tuple[MediaSpan, ...] = ()  #: inputs for the encoder, in order of their positions, not overlapping
     source: tuple[int, ...] = ()  #: of an encoder-decoder model: what the encoder reads, whole, before the prompt
     tenant: str | None = None  #: on whose behalf: for policies that share between tenants; None is nobody in particular
+    task: Task = Task.GENERATE
+    caller: Caller = ANYBODY
+    kv_transfer: Mapping[str, Any] | None = None  #: for the prefix source that is to fetch or keep its keys and values
 
     @property
     def key_namespace(self) -> bytes:
@@ -42,6 +65,16 @@ class RequestSpec:
         if not self.source:
             return self.namespace
         return self.namespace + b"\0source\0" + blake2b(array("q", self.source).tobytes(), digest_size=16).digest()
+
+
+class StatusListener(Protocol):
+    def opened(self, request: Request) -> None:
+        """The request is new: it waits, or has been forked off another one."""
+        ...
+
+    def changed(self, request: Request, event: Event) -> None:
+        """The request's status has just been changed by ``event``."""
+        ...
 
 
 class Request:
@@ -67,16 +100,22 @@ class Request:
         "epoch",
         "error",
         "id",
+        "input_open",
+        "kv_transfer",
         "let_down",
+        "listener",
         "max_total",
         "num_cached",
+        "num_nans",
         "num_preemptions",
         "num_prompt",
+        "pooled",
         "promised",
         "rank",
         "resident",
         "settle_at",
         "spec",
+        "started",
         "stop_from",
         "stop_ids",
         "stop_reason",
@@ -91,12 +130,18 @@ class Request:
         self.rank: Final = rank
         #: four bytes each: a list of numbers would take nine times as much
         self.tokens: Final[array[int]] = array("i", tokens or spec.prompt)
-        self.num_prompt: Final = len(spec.prompt)
-        self.max_total: Final = spec.max_total
+        self.num_prompt = len(spec.prompt)
+        self.max_total = spec.max_total
         self.stop_ids: Final = spec.stop_ids
         #: number of tokens from which a stop id ends the request
-        self.stop_from: Final = self.num_prompt + spec.params.min_tokens
+        self.stop_from = self.num_prompt + spec.params.min_tokens
         self._status = Status.WAITING
+        #: is told of every change of the status
+        self.listener: StatusListener | None = None
+        #: whether the prompt may still grow; until it is whole nothing is sampled
+        self.input_open = False
+        #: whether it has ever held blocks of its own
+        self.started = False
         self.computed = 0
         self.promised = 0
         #: tokens that fit the blocks held without asking the KV manager; never above what may be written in place
@@ -121,6 +166,9 @@ class Request:
         self.num_preemptions = 0
         self.stop_reason: int | None = None  #: the stop id that ended it
         self.error: str | None = None
+        self.pooled: Any = None  #: what the executor made of the prompt, where the task is to pool
+        self.num_nans = 0  #: values among the logits it was sampled from that were no numbers
+        self.kv_transfer: Mapping[str, Any] | None = None  #: what a prefix source said when it ended
 
     @property
     def status(self) -> Status:
@@ -135,6 +183,26 @@ class Request:
         return self._status.finish_reason
 
     @property
+    def prompt(self) -> list[int]:
+        """As long as it is by now."""
+        return self.tokens[: self.num_prompt].tolist()
+
+    @property
+    def num_samples(self) -> int:
+        """Tokens to be sampled when all that is known is computed."""
+        return self.width if self.spec.task is Task.GENERATE else 0
+
+    @property
+    def plain(self) -> bool:
+        """Whether its next step, like all that follow, is one token in and one token out."""
+        return self.num_samples == 1 and self.constraint is None and not self.input_open
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has computed all that it may before more of its prompt comes."""
+        return self.input_open and self.computed >= self.target
+
+    @property
     def outputs(self) -> list[int]:
         return self.tokens[self.num_prompt :].tolist()
 
@@ -147,8 +215,11 @@ class Request:
         """Tokens to have computed once all that is known and promised is caught up with.
 
         The last token of a request is never computed: nothing would be sampled from it. A request cannot be planned
-        ahead of a result that it depends on: of its first ``n`` samples, of drafts, of a constrained token.
+        ahead of a result that it depends on: of its first ``n`` samples, of drafts, of a constrained token. While
+        the prompt may still grow its last token is left, so that there is something to sample from in the end.
         """
+        if self.input_open:
+            return len(self.tokens) - 1
         if self.promised and (self.width > 1 or self.verifying or self.constraint is not None):
             return self.computed
         return min(len(self.tokens) + self.promised + len(self.drafts), self.max_total - 1)
@@ -156,6 +227,19 @@ class Request:
     def on(self, event: Event) -> None:
         """Change the status. Raises ``IllegalTransition`` for an event the state does not know."""
         self._status = transition(self.spec.id, self._status, event)
+        if self.listener is not None:
+            self.listener.changed(self, event)
+
+    def grow_prompt(self, tokens: Sequence[int], max_total: int) -> None:
+        """More of the prompt came."""
+        self.tokens.extend(tokens)
+        self.set_prompt(self.num_prompt + len(tokens), max_total)
+
+    def set_prompt(self, num_prompt: int, max_total: int) -> None:
+        """The prompt is longer than the one it was submitted with."""
+        self.num_prompt = num_prompt
+        self.max_total = max_total
+        self.stop_from = num_prompt + self.spec.params.min_tokens
 
     def drop_kv(self) -> None:
         """Forget what was computed: the blocks are gone."""

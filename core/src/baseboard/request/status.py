@@ -9,12 +9,13 @@ from typing import Final, Literal, TypeAlias
 
 from baseboard.contract.errors import BaseboardError
 
-FinishReason: TypeAlias = Literal["stop", "length", "abort", "error", "repetition"]
+FinishReason: TypeAlias = Literal["stop", "length", "abort", "error", "repetition", "ignored"]
 
 
 class Status(str, Enum):
     WAITING = "waiting"  #: holds no KV, has not started
     WAITING_FOR_GRAMMAR = "waiting_for_grammar"  #: may not start before its grammar is compiled
+    WAITING_FOR_STREAMING_INPUT = "waiting_for_streaming_input"  #: has computed what it was given, and keeps its place
     WAITING_FOR_REMOTE_KV = "waiting_for_remote_kv"  #: holds the blocks that its keys and values are sent to
     LOADED = "loaded"  #: they have landed; waits for its turn
     RUNNING = "running"  #: holds device blocks, may be given tokens in any step
@@ -25,6 +26,7 @@ class Status(str, Enum):
     ABORTED = "aborted"
     REPETITION = "repetition"  #: finished for going round in circles
     FAILED = "failed"
+    IGNORED = "ignored"  #: given up before it had begun
 
     @property
     def finished(self) -> bool:
@@ -49,6 +51,12 @@ class Event(str, Enum):
     GRAMMAR_READY = "grammar_ready"
     AWAIT_REMOTE_KV = "await_remote_kv"
     REMOTE_KV_LANDED = "remote_kv_landed"
+    AWAIT_INPUT = "await_input"
+    INPUT_CAME_NEW = "input_came_new"  #: for a request that has never run
+    INPUT_CAME = "input_came"  #: for one that holds device blocks
+    INPUT_CAME_SWAPPED = "input_came_swapped"
+    INPUT_CAME_PREEMPTED = "input_came_preempted"
+    IGNORE = "ignore"
 
 
 FINISH_REASONS: Final[Mapping[Status, FinishReason]] = MappingProxyType(
@@ -58,6 +66,7 @@ FINISH_REASONS: Final[Mapping[Status, FinishReason]] = MappingProxyType(
         Status.ABORTED: "abort",
         Status.FAILED: "error",
         Status.REPETITION: "repetition",
+        Status.IGNORED: "ignored",
     }
 )
 
@@ -67,6 +76,7 @@ _ENDS: Final = {
     Event.ABORT: Status.ABORTED,
     Event.FAIL: Status.FAILED,
     Event.REPEAT: Status.REPETITION,
+    Event.IGNORE: Status.IGNORED,
 }
 _LIVE: Final = tuple(status for status in Status if not status.finished)
 
@@ -87,6 +97,15 @@ TRANSITIONS: Final[Mapping[tuple[Event, Status], Status]] = MappingProxyType(
         (Event.PREEMPT, Status.SWAPPED): Status.PREEMPTED,  # its host blocks are given up
         (Event.SWAP_OUT, Status.RUNNING): Status.SWAPPED,
         (Event.SWAP_IN, Status.SWAPPED): Status.RUNNING,
+        (Event.AWAIT_INPUT, Status.WAITING): Status.WAITING_FOR_STREAMING_INPUT,
+        (Event.AWAIT_INPUT, Status.RUNNING): Status.WAITING_FOR_STREAMING_INPUT,
+        # Its blocks may be taken; it comes back when there is something to compute.
+        (Event.PREEMPT, Status.WAITING_FOR_STREAMING_INPUT): Status.WAITING_FOR_STREAMING_INPUT,
+        (Event.SWAP_OUT, Status.WAITING_FOR_STREAMING_INPUT): Status.WAITING_FOR_STREAMING_INPUT,
+        (Event.INPUT_CAME_NEW, Status.WAITING_FOR_STREAMING_INPUT): Status.WAITING,
+        (Event.INPUT_CAME, Status.WAITING_FOR_STREAMING_INPUT): Status.RUNNING,
+        (Event.INPUT_CAME_SWAPPED, Status.WAITING_FOR_STREAMING_INPUT): Status.SWAPPED,
+        (Event.INPUT_CAME_PREEMPTED, Status.WAITING_FOR_STREAMING_INPUT): Status.PREEMPTED,
         **{(event, status): end for event, end in _ENDS.items() for status in _LIVE},
     }
 )

@@ -163,6 +163,7 @@ class LocalExecutor:
                 owner: RowLogprobs(tuple(logprobs.get(owner, ())), extras.prompt.get(owner, ()))
                 for owner in logprobs.keys() | extras.prompt.keys()
             },
+            num_nans={owners[at]: count for at, count in sampled.num_nans.items()},
             failed=extras.failed,
         )
 

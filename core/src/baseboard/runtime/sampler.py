@@ -25,6 +25,8 @@ class SampledTokens:
     token_ids: tuple[int | None, ...]  #: None where the row failed
     logprobs: Mapping[int, TokenLogprobs] = field(default_factory=dict[int, TokenLogprobs])  #: where asked for
     failed: Mapping[int, str] = field(default_factory=dict[int, str])  #: rows that have no token, and why
+    num_nans: Mapping[int, int] = field(default_factory=dict[int, int])
+    #: how many of a row's logits are no numbers, where there are any; looked for only where the largest is none
 
 
 class Sampler:
@@ -85,6 +87,7 @@ def edited_logits(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Te
 
 def _report(logits: torch.Tensor, rows: Sequence[SamplingRow], choice: _Choice) -> SampledTokens:
     failed = _failures(choice)
+    num_nans = _num_nans(logits, choice)
     tokens = [None if i in failed else int(token) for i, token in enumerate(choice.tokens)]
     asked = {
         i: (token, row.params.logprobs)
@@ -92,10 +95,19 @@ def _report(logits: torch.Tensor, rows: Sequence[SamplingRow], choice: _Choice) 
         if token is not None and row.params.logprobs is not None
     }
     if not asked:
-        return SampledTokens(tuple(tokens), failed=failed)
+        return SampledTokens(tuple(tokens), failed=failed, num_nans=num_nans)
     where = torch.tensor(list(asked), device=logits.device)
     found = token_logprobs(logits[where], [token for token, _ in asked.values()], [k for _, k in asked.values()])
-    return SampledTokens(tuple(tokens), dict(zip(asked, found, strict=True)), failed)
+    return SampledTokens(tuple(tokens), dict(zip(asked, found, strict=True)), failed, num_nans)
+
+
+def _num_nans(logits: torch.Tensor, choice: _Choice) -> dict[int, int]:
+    """Costs nothing while all is well: one NaN makes the largest logit one, and that is on the host already."""
+    broken = np.flatnonzero(np.isnan(choice.raw_peaks))
+    if not len(broken):
+        return {}
+    counts = logits[torch.from_numpy(broken).to(logits.device)].isnan().sum(-1).tolist()
+    return dict(zip(broken.tolist(), counts, strict=True))
 
 
 def _failures(choice: _Choice) -> dict[int, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -12,7 +12,7 @@ from baseboard.contract.plan import BlockPair
 from baseboard.kv.group import PrefixHit
 from baseboard.kv.manager import KVCacheManager
 from baseboard.kv.media import media_keys
-from baseboard.request.request import RankKey, Request, RequestSpec
+from baseboard.request.request import RankKey, Request, RequestSpec, StatusListener
 from baseboard.request.status import Event, Status
 from baseboard.scheduler.faults import Fault
 from baseboard.scheduler.preemption import Preemption, Recompute
@@ -21,6 +21,9 @@ from baseboard.scheduler.ranks import Rank
 from baseboard.scheduler.resources import Resource
 from baseboard.scheduler.sources import PrefixSource, Sending
 from baseboard.scheduler.stats import SchedulerStats
+
+#: States with keys and values of a request's own computing.
+_HOLDS_COMPUTED: Final = frozenset({Status.RUNNING, Status.SWAPPED, Status.WAITING_FOR_STREAMING_INPUT})
 
 
 def sample_id(request_id: str, index: int) -> str:
@@ -45,9 +48,11 @@ class Book:
         rank: Rank,
         sources: tuple[PrefixSource, ...] = (),
         resources: tuple[Resource, ...] = (),
+        listener: StatusListener | None = None,
     ) -> None:
         self._sources: Final = sources
         self._resources: Final = resources
+        self._listener: Final = listener
         self._sending: Final[dict[Request, str]] = {}  # finished, but their blocks are still read
         self.kv: Final = kv
         self.stats: Final = SchedulerStats()
@@ -55,6 +60,7 @@ class Book:
         self.swapped: Final = RankedQueue()
         self.loaded: Final = RankedQueue()  # hold blocks with keys and values that came from outside
         self.parked: Final = RankedQueue()  # wait for something outside; nobody looks at them in a step
+        self.idle: Final = RankedQueue()  # wait for more of their prompt
         self.running: Final = RunningQueue()
         self._rank: Final = rank
         self._requests: Final[dict[str, Request]] = {}
@@ -63,6 +69,7 @@ class Book:
             Status.WAITING: self.waiting,
             Status.WAITING_FOR_GRAMMAR: self.parked,
             Status.WAITING_FOR_REMOTE_KV: self.parked,
+            Status.WAITING_FOR_STREAMING_INPUT: self.idle,
             Status.LOADED: self.loaded,
             Status.PREEMPTED: self.waiting,
             Status.SWAPPED: self.swapped,
@@ -85,8 +92,19 @@ class Book:
 
     @property
     def num_places(self) -> int:
-        """Places that running requests take, samples still to be forked included."""
-        return self.running.num_places
+        """Places that running requests take, samples still to be forked included, and those that are kept."""
+        return self.running.num_places + sum(request.width for request in self.idle_holders)
+
+    @property
+    def idle_holders(self) -> Sequence[Request]:
+        """Those that hold blocks while they wait for more of their prompt, best rank first."""
+        return [request for request in self.idle if request.resident] if len(self.idle) else ()
+
+    @property
+    def victim(self) -> Request:
+        """Whose blocks are taken next: of those that have nothing to compute, then of those that run, the worst."""
+        holders = self.idle_holders
+        return holders[-1] if holders else self.running.items[-1]
 
     def open(self, spec: RequestSpec) -> Request:
         """A new request joins the waiting. Raises ``RequestRejected`` for an id that is in use."""
@@ -98,6 +116,7 @@ class Book:
             request = Request(spec, self._rank.key(spec))
         except (OverflowError, TypeError) as error:
             raise RequestRejected(f"the prompt holds what is no token id: {error}") from error
+        request.listener = self._listener
         request.width = spec.params.n
         for index in range(1, request.width):  # a rank that fails, fails here, where the request can be refused
             self._reserved[ids[index]] = self._rank.key(replace(spec, sample_index=index))
@@ -105,6 +124,8 @@ class Book:
         self.kv.open(spec.id, spec.key_namespace, media_keys(spec.media), len(spec.source))
         self.waiting.add(request)
         self.stats.num_requests += 1
+        if self._listener is not None:
+            self._listener.opened(request)
         return request
 
     def move(self, request: Request, event: Event) -> None:
@@ -118,7 +139,8 @@ class Book:
         """What the prefix cache has of a request; nothing for one whose prompt positions all need logits."""
         if request.spec.params.prompt_logprobs is not None and not request.num_outputs:
             return self.kv.no_match()
-        hit = self.kv.match(request.id, request.tokens)
+        # Something has to be left to compute: short of the last token, and of what an open prompt may compute yet.
+        hit = self.kv.match(request.id, request.tokens[:-1] if request.input_open else request.tokens)
         for resource in self._resources:
             begin = resource.begin(request, hit.num_tokens)
             if begin < hit.num_tokens:
@@ -148,17 +170,22 @@ class Book:
         Recompute().preempt(request, self.kv)
         self.waiting.add(request)
 
+    def enter_anew(self, request: Request) -> None:
+        """The executor knows an older state of a request that keeps its blocks: its next row brings the whole."""
+        self._retire(request)
+        request.leave_executor()
+        request.capacity = 0
+
     def lose_tokens(self, request: Request, num_good: int) -> None:
         """Of a running request only the first ``num_good`` tokens are in the cache: it goes on from there."""
-        self._retire(request)
         request.disown()  # what was planned ahead builds on what is lost
-        request.leave_executor()
+        self.enter_anew(request)
         request.computed = num_good
-        request.capacity = 0
         self.stats.num_recomputed_tokens += len(request.tokens) - num_good
 
     def _count_admission(self, request: Request, num_cached: int) -> None:
-        if request.status is Status.WAITING:
+        if not request.started:
+            request.started = True
             request.num_cached = num_cached
             self.stats.num_prompt_tokens += request.num_prompt
             self.stats.prefix_queries += request.num_prompt
@@ -179,8 +206,8 @@ class Book:
         return pairs
 
     def preempt(self, request: Request, preemption: Preemption) -> tuple[BlockPair, ...]:
-        """From running to waiting or swapped: (device, host) pairs to be moved."""
-        self.running.remove(request)
+        """From running to waiting or swapped: (device, host) pairs to be moved. One that waits for input goes on so."""
+        self._queue_of[request.status].remove(request)
         self._retire(request)
         pairs = preemption.preempt(request, self.kv)
         self._queue_of[request.status].add(request)
@@ -212,11 +239,16 @@ class Book:
         reserved = self._reserved.pop(spec.id, None)
         rank = self._rank.key(spec) if reserved is None else reserved
         child = Request(spec, rank, parent.tokens)
+        child.set_prompt(parent.num_prompt, parent.max_total)
+        child.listener = self._listener
         child.num_cached = parent.num_cached
         child.constraint = parent.constraint.copy() if parent.constraint is not None else None
         self._requests[spec.id] = child
+        if self._listener is not None:
+            self._listener.opened(child)
         if parent.status is Status.RUNNING and computed:
             self.kv.fork(parent.id, spec.id, computed)
+            child.started = True
             child.computed = computed
             child.settle_at = parent.settle_at
             # Neither may write into the shared last block in place before the manager was asked.
@@ -246,6 +278,8 @@ class Book:
 
     def _close_blocks(self, request: Request) -> None:
         self.call_off(request)
+        for source in self._sources:
+            request.kv_transfer = source.handover(request) or request.kv_transfer
         if any(source.keeps(request) for source in self._sources):
             self._sending[request] = f"{request.id} (sending {len(self._sending)})"
             self.kv.rename(request.id, self._sending[request])
@@ -295,12 +329,12 @@ class Book:
     def distrust(self, request: Request) -> None:
         """Nothing computed for a request is to be trusted: let it compute its tokens again."""
         request.disown()
-        if request.status in {Status.RUNNING, Status.SWAPPED}:
+        if request.status in _HOLDS_COMPUTED:
             self._queue_of[request.status].remove(request)
             self._retire(request)
             self._moving.pop(request, None)
             Recompute().preempt(request, self.kv)
-            self.waiting.add(request)
+            self._queue_of[request.status].add(request)
 
     def call_off(self, request: Request) -> None:
         """Nothing is sent for a request any more."""
@@ -317,7 +351,7 @@ class Book:
 
     def check(self) -> None:
         """Raise ``AssertionError`` on any broken invariant."""
-        queued = [*self.waiting, *self.parked, *self.loaded, *self.swapped, *self.running]
+        queued = [*self.waiting, *self.parked, *self.idle, *self.loaded, *self.swapped, *self.running]
         assert sorted(r.id for r in queued) == sorted(self._requests), "a request is in no queue, or in two"
         for request in queued:
             queue = self._queue_of[request.status]
@@ -327,7 +361,7 @@ class Book:
             assert request.capacity <= room, f"{request!r} counts on room for {request.capacity} tokens and has {room}"
         assert self.running.num_places == sum(request.width for request in self.running), "places miscounted"
         assert set(self.running.adapters) == {r.spec.adapter for r in self.running} - {None}, "adapters miscounted"
-        for queue in (self.waiting, self.parked, self.loaded, self.swapped, self.running):
+        for queue in (self.waiting, self.parked, self.idle, self.loaded, self.swapped, self.running):
             ranks = [request.rank for request in queue]
             assert ranks == sorted(set(ranks)), f"ranks out of order or repeated: {ranks}"
         for resource in self._resources:

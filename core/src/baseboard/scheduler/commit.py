@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -35,6 +35,24 @@ class Outcome:
     forks: list[Fork] = field(default_factory=list[Fork])
     finished: list[Request] = field(default_factory=list[Request])
 
+    def by_client(self) -> dict[int, Outcome]:
+        """The same, split by the client whose request it is; clients to whom nothing happened are left out."""
+        parts: dict[int, Outcome] = {}
+
+        def part(request: Request) -> Outcome:
+            return parts.setdefault(request.spec.caller.client, Outcome(self.result))
+
+        for request, token, row in zip(self.requests, self.tokens, self.rows, strict=True):
+            mine = part(request)
+            mine.requests.append(request)
+            mine.tokens.append(token)
+            mine.rows.append(row)
+        for fork in self.forks:
+            part(fork.child).forks.append(fork)
+        for request in self.finished:
+            part(request).finished.append(request)
+        return parts
+
 
 class Committer:
     """Appends sampled tokens, publishes blocks that are now full, ends what has reached its end."""
@@ -53,6 +71,8 @@ class Committer:
                 f"but step {plan.step} has {len(plan.ids)}"
             )
         outcome = Outcome(result)
+        if result.num_nans:
+            _count_nans(flight, result.num_nans)
         special = self._special(flight, result)
         settle, stops = self._book.kv.settle, self._stops
         add_request, add_token, add_row = outcome.requests.append, outcome.tokens.append, outcome.rows.append
@@ -74,6 +94,8 @@ class Committer:
             if token in request.stop_ids or len(tokens) >= request.max_total or stops:
                 self._end_if_due(request, token, outcome)
         self._book.stats.num_generated_tokens += len(outcome.tokens)
+        if plan.pools:
+            self._take_pooled(flight, result, outcome)
         self._give_back(flight, result, later)
         return outcome
 
@@ -120,6 +142,21 @@ class Committer:
             request.settle_at = self._book.kv.settle(request.id, request.tokens, end)
         request.promised -= samples > 0
         return True
+
+    def _take_pooled(self, flight: InFlight, result: StepResult, outcome: Outcome) -> None:
+        """Requests that wanted one value of their prompt have it, and end."""
+        wanted = frozenset(flight.plan.pools)
+        for row, request in enumerate(flight.requests):
+            if request.id not in wanted or row in result.failed or row in result.lost:
+                continue
+            if row not in result.pooled:
+                raise ContractError(f"request {request.id!r} was to get a pooled value and got none")
+            epoch = flight.epochs[row]
+            if request.epoch == epoch or request.awaits(epoch, request.num_prompt):
+                request.pooled = result.pooled[row]
+                self._end(request, Event.STOP, outcome)
+            else:
+                self._book.stats.num_stale_results += 1
 
     def _lose(self, request: Request, epoch: int, num_good: int) -> None:
         """What was to be loaded for a row is missing from token ``num_good`` on, so nothing was computed."""
@@ -230,6 +267,13 @@ class Committer:
     def _end(self, request: Request, event: Event, outcome: Outcome) -> None:
         self._book.finish(request, event)
         outcome.finished.append(request)
+
+
+def _count_nans(flight: InFlight, num_nans: Mapping[int, int]) -> None:
+    """What is dropped because its request lost its row meanwhile does not count."""
+    for row, count in num_nans.items():
+        if flight.requests[row].epoch == flight.epochs[row]:
+            flight.requests[row].num_nans += count
 
 
 def _legal(constraint: TokenConstraint, drafts: tuple[int, ...]) -> tuple[int, ...]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from baseboard.request.request import Request
 from baseboard.request.status import Status
@@ -36,6 +36,9 @@ class Deadline:
 
     def cancel(self, request: Request) -> None:
         self._source.cancel(request)
+
+    def handover(self, request: Request) -> Mapping[str, Any] | None:
+        return self._source.handover(request)
 
     def keeps(self, request: Request) -> bool:
         return self._source.keeps(request)

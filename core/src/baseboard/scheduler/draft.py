@@ -26,6 +26,7 @@ class Draft:
         "loads",
         "masks",
         "owed",
+        "pools",
         "preempted",
         "requests",
         "samples",
@@ -50,6 +51,7 @@ class Draft:
         self.encodes: list[EncoderInput] = []
         self.encoder_loads: list[EncoderInput] = []
         self.encoder_drops: list[ContentId] = []
+        self.pools: list[str] = []
         self.preempted = 0  #: requests evicted for this step
         self.swapped_out: list[Request] = []  #: those whose blocks this plan moves to the host
         self.sendings: list[Sending] = []  #: to begin when this step has run
@@ -117,6 +119,7 @@ class Draft:
             loads=tuple(self.loads),
             drafts=self.drafts,
             masks=self.masks,
+            pools=tuple(self.pools),
             zeroes=zeroes,
             updates=tuple(self.updates),
             encodes=tuple(self.encodes),

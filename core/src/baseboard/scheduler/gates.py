@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from baseboard.request.request import Request
 from baseboard.request.status import Status
-from baseboard.scheduler.queue import RunningQueue
 
 
 class Verdict(Enum):
@@ -38,7 +37,15 @@ class StepView(Protocol):
         ...
 
     @property
-    def running(self) -> RunningQueue: ...
+    def running(self) -> Iterable[Request]:
+        """Those that run, and those that keep their place while they wait for more of their prompt."""
+        ...
+
+    @property
+    def adapters(self) -> Collection[str]:
+        """Distinct LoRA adapters of these."""
+        ...
+
     @property
     def waiting(self) -> Iterable[Request]: ...
 
@@ -109,7 +116,9 @@ class DelayFactor:
         self._prompt_step_at = view.inputs.now
 
     def check(self, request: Request, view: StepView) -> Verdict:
-        if request.status is Status.SWAPPED or not view.num_running:
+        # Those that wait for more of their prompt keep their places, and are not delayed by anything.
+        num_busy = view.num_running - sum(each.width for each in view.running if each.idle)
+        if request.status is Status.SWAPPED or not num_busy:
             return Verdict.ADMIT
         waited = view.inputs.now - self._oldest
         return Verdict.ADMIT if waited >= self._factor * self._last_seconds else Verdict.CLOSE
@@ -147,7 +156,7 @@ class MaxAdapters:
         adapter = request.spec.adapter
         if adapter is None:
             return Verdict.ADMIT
-        in_use = view.running.adapters
+        in_use = view.adapters
         if adapter in in_use or len(in_use) < self._max:
             return Verdict.PASS_OVER if self._must_yield(request) else Verdict.ADMIT
         if not self._seen_held:

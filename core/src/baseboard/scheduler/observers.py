@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from baseboard.request.request import Request
+from baseboard.request.request import Request, StatusListener
 from baseboard.scheduler.gates import StepView
+
+
+class Recorder(StatusListener, Protocol):
+    """Writes down what becomes of requests. Where none is installed nothing is called."""
+
+    def took_in(self) -> None:
+        """A result has been taken in."""
+        ...
 
 
 class Observer(Protocol):

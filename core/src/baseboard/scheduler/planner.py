@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from baseboard.contract.plan import KVOpKind, Load, RowState
 from baseboard.kv.group import PrefixHit
 from baseboard.kv.manager import Extension
 from baseboard.request.request import RankKey, Request
-from baseboard.request.status import Event
+from baseboard.request.status import Event, Status
 from baseboard.scheduler.book import Book
+from baseboard.scheduler.common_prefix import CommonPrefix
 from baseboard.scheduler.draft import Draft
 from baseboard.scheduler.faults import Faults
 from baseboard.scheduler.gates import Gate, StepInputs, Verdict
 from baseboard.scheduler.limits import Limit
-from baseboard.scheduler.observers import Observer
+from baseboard.scheduler.observers import Observer, Recorder
 from baseboard.scheduler.orders import Continuous, Order
 from baseboard.scheduler.preemption import Preemption
-from baseboard.scheduler.queue import RunningQueue
 from baseboard.scheduler.ranks import Rank
 from baseboard.scheduler.resources import Resource
 from baseboard.scheduler.sources import Found, Landing, Place, PrefixSource, Sending
@@ -40,6 +41,8 @@ class Roles:
     sources: tuple[PrefixSource, ...] = ()
     resources: tuple[Resource, ...] = ()
     faults: Faults = field(default_factory=Faults)  #: where guards around other parties' roles report
+    recorder: Recorder | None = None
+    common_prefix: CommonPrefix | None = None  #: plans tell what all rows' tables begin with
 
 
 _NOTHING: Final = Found(0, Landing.NOW)
@@ -61,6 +64,7 @@ class Planner:
         self._budget: Final = budget
         # A source hands over a sequence from its beginning; layers that see a window have no place for that.
         self._sources: Final = () if book.kv.windowed else roles.sources
+        self._kept_waiting: Request | None = None  # runs, and the blocks that it needs are on their way
 
     def plan(self, inputs: StepInputs) -> Draft:
         budget = self._budget if inputs.budget is None else min(inputs.budget, self._budget)
@@ -72,7 +76,14 @@ class Planner:
         moved = self._book.take_moved_out()
         turn.draft.move(KVOpKind.SWAP_OUT, moved.pairs)
         turn.draft.swapped_out.extend(moved.requests)
+        if self._kept_waiting is not None:
+            # Blocks were taken back for it; until it has them nobody comes in.
+            turn.draft.preempted += self._kept_waiting.status is Status.RUNNING
+            self._kept_waiting = None
         self._roles.order.serve(turn)
+        for request in turn.draft.owed:
+            if request.idle:
+                self._book.move(request, Event.AWAIT_INPUT)
         return turn.draft
 
     def serve_running(self, turn: _Turn) -> None:
@@ -95,11 +106,21 @@ class Planner:
             if count > needed:
                 count = needed  # guesses are not worth anybody's blocks
                 continue
-            victim = self._book.running.items[-1]
+            if self._kv.pool.num_coming:
+                self._kept_waiting = self._kept_waiting or request
+                return
+            victim = self._book.victim
             self._evict(victim, draft)
             if victim is request:
                 return
         self._give(request, count, extension, draft)
+
+    def _make_way(self, draft: Draft) -> None:
+        """Nobody gets room and nobody runs who could free some: one who holds blocks and waits lets go of them."""
+        if not draft.ids and not self._book.running and not self._kv.pool.num_coming:
+            holders = self._book.idle_holders
+            if holders:
+                self._evict(holders[-1], draft)
 
     def _evict(self, victim: Request, draft: Draft) -> None:
         pairs = self._book.preempt(victim, self._roles.preemption)
@@ -120,12 +141,15 @@ class Planner:
         start = request.computed
         request.computed = start + count
         # No short cut for a row that yields n samples, or one that needs a mask.
-        request.capacity = extension.capacity if request.width == 1 and request.constraint is None else 0
+        request.capacity = extension.capacity if request.plain else 0
         samples = 0
         beyond = request.computed - min(len(request.tokens) + request.promised, request.max_total - 1)
         if beyond >= 0:
-            samples = request.width
-            self._sample(request, beyond, draft)
+            samples = request.num_samples
+            if samples:
+                self._sample(request, beyond, draft)
+            else:
+                draft.pools.append(request.id)
         else:
             draft.owed.append(request)
         draft.move(KVOpKind.COPY, extension.copies)
@@ -180,6 +204,7 @@ class Planner:
             least = 1 if self._share(request, 1) > 0 else count
             pairs = self._book.swap_in(request, least)
             if pairs is None:
+                self._make_way(draft)
                 return
             draft.move(KVOpKind.SWAP_IN, pairs)
             while (extension := self._kv.extend(request.id, request.computed, count)) is None:
@@ -207,6 +232,7 @@ class Planner:
         hit = self._book.match(request)
         spoken_for = self._spoken_for(request.rank, draft) + self._kv.apart(request.id)
         if not self._kv.fits(hit, len(request.tokens), spoken_for):
+            self._make_way(draft)
             return False
         source, found = self._find_outside(request, hit)
         if source is not None and found.landing is Landing.LATER:
@@ -232,8 +258,10 @@ class Planner:
         return any(resource.awaits(request) for resource in self._roles.resources)
 
     def _find_outside(self, request: Request, hit: PrefixHit) -> tuple[PrefixSource | None, Found]:
-        """The first source that has more than the local cache."""
-        for source in () if request.let_down else self._sources:
+        """The first source that has more than the local cache; for a whole prompt only."""
+        if request.input_open or request.let_down:
+            return None, _NOTHING
+        for source in self._sources:
             found = source.find(request, hit.num_tokens)
             if found is not None and found.num_tokens > 0:
                 return source, found
@@ -261,7 +289,9 @@ class Planner:
                 return
             extension = self._kv.extend(request.id, request.computed, count)
             if extension is None:
-                if not draft.ids and not self._book.running:
+                if self._book.idle_holders:
+                    self._make_way(draft)
+                elif not draft.ids and not self._book.running and not self._kv.pool.num_coming:
                     # Nobody runs who could free blocks: those who only hold some have to let go, the last first.
                     self._book.give_up_blocks(self._book.loaded.items[-1])
                 return
@@ -302,8 +332,14 @@ class _Turn:
         return self._book.num_places
 
     @property
-    def running(self) -> RunningQueue:
-        return self._book.running
+    def running(self) -> Iterable[Request]:
+        return chain(self._book.running, self._book.idle_holders)
+
+    @property
+    def adapters(self) -> Collection[str]:
+        running = self._book.running.adapters
+        kept = [each.spec.adapter for each in self._book.idle_holders if each.spec.adapter is not None]
+        return {*running, *kept} if kept else running
 
     @property
     def waiting(self) -> Iterable[Request]:
@@ -326,7 +362,8 @@ class _Turn:
 
     def serve_swapped(self) -> None:
         self._planner.serve_loaded(self)
-        self._planner.serve_swapped(self)
+        if not self.preempted:
+            self._planner.serve_swapped(self)
 
     def serve_waiting(self) -> None:
         self._planner.serve_waiting(self)

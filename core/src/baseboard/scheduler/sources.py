@@ -4,10 +4,10 @@ EncoderSource: what an encoder made of an input.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from baseboard.contract.media import ContentId
 from baseboard.request.request import Request
@@ -78,6 +78,13 @@ class PrefixSource(Protocol):
 
     def cancel(self, request: Request) -> None:
         """The request has ended or lost its place: from the return of this call on nothing is written for it."""
+        ...
+
+    def handover(self, request: Request) -> Mapping[str, Any] | None:
+        """What somebody who goes on elsewhere has to know of the keys and values of a request that ends now.
+
+        It comes back as ``Request.kv_transfer``; None where there is nothing to say. Asked before :meth:`keeps`.
+        """
         ...
 
     def keeps(self, request: Request) -> bool:

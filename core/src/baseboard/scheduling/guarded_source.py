@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from baseboard.contract.errors import ContractError
 from baseboard.request.request import Request
@@ -62,6 +62,10 @@ class GuardedSource:
         if self._guard.ask((request.spec,), "cancel", lambda: self._called_off(ticket), False):
             self._out_of_hand.discard(request)
 
+    def handover(self, request: Request) -> Mapping[str, Any] | None:
+        view = RequestView(request)
+        return self._guard.ask((request.spec,), "handover", lambda: _told(self._role.handover(view)), None)
+
     def keeps(self, request: Request) -> bool:
         if request in self._out_of_hand:
             return True
@@ -100,6 +104,11 @@ class GuardedSource:
         if found.num_tokens % self._block_size:
             raise ContractError(f"it found {found.num_tokens} tokens, not whole blocks of {self._block_size}")
         return found
+
+
+def _told(answer: object) -> Mapping[str, Any] | None:
+    """Raises ``ContractError`` for what is no mapping of names."""
+    return None if answer is None else cast("Mapping[str, Any]", one_of(answer, Mapping))
 
 
 def _all(answers: Iterable[object], kind: type[_T]) -> list[_T]:

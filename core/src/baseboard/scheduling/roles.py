@@ -5,10 +5,10 @@ A role sees requests and steps through read-only views. It must answer at once: 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from baseboard.request.request import RankKey, RequestSpec
 from baseboard.request.status import Event
@@ -107,6 +107,10 @@ class Connector(Protocol):
 
     def cancel(self, ticket: int) -> None:
         """Of a transfer that was begun and has not arrived: from the return of this call on nothing is written."""
+        ...
+
+    def handover(self, request: RequestView) -> Mapping[str, Any] | None:
+        """What whoever goes on elsewhere has to know of a request that ends now; None where there is nothing to say."""
         ...
 
     def keeps(self, request: RequestView, ticket: int) -> bool:

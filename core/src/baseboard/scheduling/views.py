@@ -130,4 +130,4 @@ class StepView(_ReadOnly):
     @property
     def adapters(self) -> Collection[str]:
         """Distinct LoRA adapters of running requests."""
-        return frozenset(self._view.running.adapters)
+        return frozenset(self._view.adapters)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol
 
 from baseboard.request.request import Request
 from baseboard.scheduler.sources import Found, Landed, Landing, Place
 from baseboard.testing.memory import SimulatedMemory
 from baseboard.testing.model import Slot
+
+
+class Named(Protocol):
+    """A request as the test has it: a handle."""
+
+    id: Final[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +63,9 @@ class SimulatedConnector:
         known_from = self._step + known_after
         self._offers.append(Offer(tuple(prompt[:num_tokens]), latency, frozenset(lost_blocks), known_from))
 
-    def store(self, request_id: str, latency: int) -> None:
-        """When this request ends its blocks are read for ``latency`` more steps."""
-        self._stores[request_id] = latency
+    def store(self, stored: Named, latency: int) -> None:
+        """When this request ends its blocks are read for ``latency`` more steps, and it comes back with a ticket."""
+        self._stores[stored.id] = latency
 
     # --- what the scheduler asks ------------------------------------------------------------------------------
 
@@ -82,6 +88,11 @@ class SimulatedConnector:
 
     def cancel(self, request: Request) -> None:
         self._sending.pop(request, None)
+
+    def handover(self, request: Request) -> Mapping[str, Any] | None:
+        if request.id not in self._stores:
+            return None
+        return {**(request.spec.kv_transfer or {}), "ticket": request.id, "num_tokens": request.computed}
 
     def keeps(self, request: Request) -> bool:
         latency = self._stores.pop(request.id, None)

@@ -8,26 +8,28 @@ from typing import Final, TypeAlias
 
 from baseboard.contract.errors import BaseboardError
 from baseboard.contract.media import ContentId
-from baseboard.contract.plan import BlockPair, KVOpKind, PendingStep, RowState, StepPlan, StepResult, TableUpdate
+from baseboard.contract.plan import (
+    BlockPair,
+    KVOpKind,
+    PendingStep,
+    RowLogprobs,
+    StepPlan,
+    StepResult,
+    TableUpdate,
+    TokenLogprobs,
+)
 from baseboard.scheduler.sources import Place
 from baseboard.testing.encoder import FetchEncoding, SimulatedEncoder, no_encodings, with_inputs
 from baseboard.testing.grammar import Grammar
 from baseboard.testing.memory import SimulatedMemory
-from baseboard.testing.model import POISON, VOCABULARY, Draw, Slot, next_token
+from baseboard.testing.model import POISON, VOCABULARY, Draw, Slot, next_token, pooled_value, token_logprobs
 from baseboard.testing.sight import Sight
 from baseboard.testing.source import coloured, source_slots
+from baseboard.testing.work import Job, Lost, Row, StepWork
 
 
 class InjectedFailure(BaseboardError):
     """The failure that ``fail_next`` asked for."""
-
-
-@dataclass(slots=True)
-class _Row:
-    state: RowState
-    tokens: list[int]
-    tables: list[list[int]]
-    spoilt: bool = False  #: a token once saw a slot that held something else than it should
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class Facts:
     accept: list[int] = field(
         default_factory=list[int]
     )  #: how many drafts are to be right, verification by verification
+    num_nans: list[int] = field(default_factory=list[int])  #: reported for each sampled token, while there are any
 
 
 #: Writes keys and values from outside into a row's blocks; returns how many leading tokens are good.
@@ -93,18 +96,6 @@ class Outside:
     fetch_encoding: FetchEncoding = no_encodings
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """One row of a plan."""
-
-    row_id: str
-    start: int
-    count: int
-    samples: int
-    drafts: tuple[int, ...]
-    masks: tuple[frozenset[int], ...]
-
-
 class SimulatedDevice:
     """Keeps (token, position, namespace) in every slot; the next token is a hash of what it reads through the table."""
 
@@ -119,13 +110,17 @@ class SimulatedDevice:
         self._sight: Final = sight
         self._fetch: Final = outside.fetch
         self.encoder: Final = SimulatedEncoder(outside.fetch_encoding)
-        self._num_drafts: Final = num_drafts
+        self.num_drafts: Final = num_drafts
         self.memory: Final = memory
         self.metadata_mismatches = 0
         self.facts: Final[dict[str, Facts]] = {}
         self._nastiness: Final = nastiness
-        self._rows: Final[dict[str, _Row]] = {}
+        self._rows: Final[dict[str, Row]] = {}
         self._fail_next = False
+
+    @property
+    def about_to_fail(self) -> bool:
+        return self._fail_next
 
     @property
     def num_rows(self) -> int:
@@ -149,6 +144,10 @@ class SimulatedDevice:
 
     def run(self, plan: StepPlan) -> StepResult:
         """Execute a plan in the order that the contract gives."""
+        return self.begin(plan).result()
+
+    def begin(self, plan: StepPlan) -> StepWork:
+        """All of a plan but its rows: those are computed by who gets the work, in any order."""
         self.memory.begin_step()
         self._update_rows(plan)
         self.encoder.drop(plan.encoder_drops)
@@ -164,20 +163,17 @@ class SimulatedDevice:
         lost |= self._rows_without(encoder_lost, plan)
         self._lose_samples(plan, lost)
         self._encode_sources(plan)
-        order = [at for at in range(len(plan.ids)) if at not in lost]
+        jobs = [self._job(plan, at) for at in range(len(plan.ids)) if at not in lost]
         if self._nastiness.reverse_rows:
-            order.reverse()
-        sampled: list[tuple[int, ...]] = [()] * len(plan.ids)
-        drafts: dict[int, tuple[int, ...]] = {}
-        for at in order:
-            job = _Job(
-                plan.ids[at], plan.starts[at], plan.counts[at], plan.samples[at],
-                plan.drafts.get(plan.ids[at], ()), plan.masks.get(plan.ids[at], ()),
-            )  # fmt: skip
-            sampled[at] = self._compute(job)
-            if self._num_drafts and job.samples == 1:
-                drafts[at] = self._guess(job.row_id)
-        return StepResult(plan.step, tuple(sampled), lost=lost, encoder_lost=encoder_lost, drafts=drafts)
+            jobs.reverse()
+        return StepWork(self, plan, jobs, Lost(lost, encoder_lost))
+
+    def _job(self, plan: StepPlan, at: int) -> Job:
+        name = plan.ids[at]
+        return Job(
+            at, self._rows[name], name, plan.starts[at], plan.counts[at], plan.samples[at],
+            plan.drafts.get(name, ()), plan.masks.get(name, ()), name in plan.pools,
+        )  # fmt: skip
 
     def execute(
         self,
@@ -217,7 +213,7 @@ class SimulatedDevice:
             for at, slot in enumerate(slots):
                 self.memory.write(state.cross[at // self.memory.block_size], at % self.memory.block_size, slot)
 
-    def _namespace(self, row: _Row) -> int:
+    def _namespace(self, row: Row) -> int:
         """What every slot of a row is marked with: whose it is, and what is read through the cross table."""
         state = row.state
         namespace = self.facts[state.id].namespace
@@ -240,7 +236,7 @@ class SimulatedDevice:
         for state in plan.entered:
             if state.id in self._rows:
                 raise ValueError(f"row {state.id!r} enters but was never retired")
-            self._rows[state.id] = _Row(state, list(state.token_ids), list(map(list, state.tables)))
+            self._rows[state.id] = Row(state, list(state.token_ids), list(map(list, state.tables)))
         for update in plan.updates:
             self._update_table(update)
 
@@ -256,8 +252,29 @@ class SimulatedDevice:
             if plan.samples[at]:
                 self._rows[plan.ids[at]].tokens.append(POISON.token)
 
-    def _compute(self, job: _Job) -> tuple[int, ...]:
-        row = self._rows[job.row_id]
+    def pool(self, job: Job) -> int:
+        """One number of the whole prompt, read through the block table."""
+        end = job.start + job.count
+        return pooled_value(self._seen(job.row, end - 1, end))
+
+    def logprobs(self, job: Job, sampled: Sequence[int]) -> RowLogprobs:
+        """What the row's request asked for: of what was sampled, and of the prompt tokens behind its positions."""
+        row, params, end = job.row, job.row.state.params, job.start + job.count
+        of_sampled: list[TokenLogprobs] = []
+        if params.logprobs is not None:
+            known = end - len(job.drafts)
+            for nth, token in enumerate(sampled):
+                last = known + (nth if job.samples == 1 else 0)
+                of_sampled.append(token_logprobs(self._seen(row, last - 1, last), token, params.logprobs))
+        of_prompt: list[TokenLogprobs] = []
+        if params.prompt_logprobs is not None:
+            for at in range(job.start, min(end, row.state.num_prompt_tokens - 1)):
+                seen = self._seen(row, at, at + 1)
+                of_prompt.append(token_logprobs(seen, row.tokens[at + 1], params.prompt_logprobs))
+        return RowLogprobs(tuple(of_sampled), tuple(of_prompt))
+
+    def compute(self, job: Job) -> tuple[int, ...]:
+        row = job.row
         namespace = self._namespace(row)
         size = self.memory.block_size
         media = row.state.media
@@ -278,13 +295,13 @@ class SimulatedDevice:
         row.tokens.extend(drawn)
         return drawn
 
-    def _first_samples(self, row: _Row, job: _Job) -> tuple[int, ...]:
+    def _first_samples(self, row: Row, job: Job) -> tuple[int, ...]:
         """Several samples of a prompt that was just computed; the row goes on with the first."""
         drawn = tuple(self._draw(row, job, job.start + job.count, nth, 0) for nth in range(job.samples))
         row.tokens.append(drawn[0])
         return drawn
 
-    def _verify(self, row: _Row, job: _Job) -> tuple[int, ...]:
+    def _verify(self, row: Row, job: Job) -> tuple[int, ...]:
         """The drafts that are what would have been sampled anyway, and one token more."""
         known = job.start + job.count - len(job.drafts)
         drawn: list[int] = []
@@ -294,7 +311,7 @@ class SimulatedDevice:
                 break
         return tuple(drawn)
 
-    def _draw(self, row: _Row, job: _Job, num_tokens: int, nth: int, at: int) -> int:
+    def _draw(self, row: Row, job: Job, num_tokens: int, nth: int, at: int) -> int:
         """The token after the first ``num_tokens``, read through the block table."""
         context = self._seen(row, num_tokens - 1, num_tokens)
         if row.spoilt:
@@ -306,22 +323,22 @@ class SimulatedDevice:
             return script[output_index]
         return next_token(context, draw, job.masks[at] if job.masks else None)
 
-    def _seen(self, row: _Row, position: int, end: int) -> list[Slot]:
+    def _seen(self, row: Row, position: int, end: int) -> list[Slot]:
         """What the token at ``position`` sees up to position ``end``, through the tables of all groups."""
         context: list[Slot] = []
         for group, blocks in enumerate(row.tables):
             context += self.memory.read(blocks, self._sight.first(group, position), end)
         return context
 
-    def _guess(self, row_id: str) -> tuple[int, ...]:
+    def guess(self, job: Job) -> tuple[int, ...]:
         """Drafts of which the first few are right, as the test says or else by the text itself."""
-        row, facts = self._rows[row_id], self.facts[row_id]
+        row, row_id, facts = job.row, job.row_id, self.facts[job.row_id]
         namespace = self._namespace(row)
         tokens = with_inputs(row.tokens, row.state.media)
         script = self.script_of(row_id, 0)
-        right = facts.accept.pop(0) if facts.accept else hash(tuple(row.tokens)) % (self._num_drafts + 1)
+        right = facts.accept.pop(0) if facts.accept else hash(tuple(row.tokens)) % (self.num_drafts + 1)
         guesses: list[int] = []
-        for nth in range(self._num_drafts):
+        for nth in range(self.num_drafts):
             output_index = len(tokens) - row.state.num_prompt_tokens
             if output_index < len(script):
                 token = script[output_index]

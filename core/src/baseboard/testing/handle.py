@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from baseboard.contract.plan import TokenLogprobs
 from baseboard.request.request import Request
 from baseboard.request.status import FinishReason, Status
+from baseboard.scheduler.events import RequestEvent
 from baseboard.testing.device import Facts
 from baseboard.testing.grammar import CallableGrammar
 
@@ -55,6 +58,35 @@ class Handle:
     @property
     def num_preemptions(self) -> int:
         return self.request.num_preemptions
+
+    @property
+    def events(self) -> list[RequestEvent]:
+        """What happened to it, in order."""
+        return [event for event in self._simulation.events if event.request_id == self.request.id]
+
+    @property
+    def pooled(self) -> Any:
+        """What a pooling request got; None before."""
+        return self.request.pooled
+
+    @property
+    def num_nans(self) -> int:
+        return self.request.num_nans
+
+    @property
+    def logprobs(self) -> Sequence[TokenLogprobs]:
+        """Parallel to ``tokens``, where asked for."""
+        return self._simulation.logprobs.sampled(self.id)
+
+    @property
+    def prompt_logprobs(self) -> Sequence[TokenLogprobs | None]:
+        """Parallel to the prompt, where asked for; the first has none."""
+        return self._simulation.logprobs.prompt(self.request.id, self.request.num_prompt)
+
+    @property
+    def kv_transfer(self) -> Mapping[str, Any] | None:
+        """What the connector said when the request ended."""
+        return self.request.kv_transfer
 
     @property
     def blocks(self) -> list[int]:

@@ -18,6 +18,13 @@ class Sight:
     def windowed(self) -> bool:
         return any(window is not None for window in self.windows)
 
+    @property
+    def whole(self) -> int:
+        """The first group that sees everything. Raises ``ValueError`` where all see a window."""
+        if None not in self.windows:
+            raise ValueError(f"layer_windows={self.windows}: no group sees whole sequences")
+        return self.windows.index(None)
+
     def first(self, group: int, position: int) -> int:
         """Position of the first slot that the token at ``position`` sees."""
         window = self.windows[group]

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Final
+from typing import Any, Final
 
 from baseboard.contract.errors import BaseboardError
-from baseboard.contract.plan import PendingStep, StepPlan
+from baseboard.contract.plan import PendingStep, StepPlan, TokenLogprobs
 from baseboard.contract.sampling import SamplingParams
 from baseboard.discovery import registry_for
+from baseboard.kv.events import RecordedIndex
 from baseboard.kv.group import PoolShape
 from baseboard.kv.prefix import NoPrefixIndex, PrefixIndex
-from baseboard.request.request import Request, RequestSpec
+from baseboard.request.request import Caller, Request, RequestSpec, Task
 from baseboard.request.status import Event
 from baseboard.scheduler.book import sample_id
+from baseboard.scheduler.common_prefix import CommonPrefix
 from baseboard.scheduler.config import SchedulerConfig
 from baseboard.scheduler.encoder import EncoderInputs
 from baseboard.scheduler.encoder_rules import EncoderLimits, make_encoder_rules
+from baseboard.scheduler.events import EventLog, RequestEvent
 from baseboard.scheduler.gates import Hold, StepInputs
 from baseboard.scheduler.planner import Roles
 from baseboard.scheduler.policy import (
@@ -37,12 +40,16 @@ from baseboard.scheduler.scheduler import Scheduler
 from baseboard.scheduler.stop import Repetition
 from baseboard.testing.connector import SimulatedConnector
 from baseboard.testing.device import Facts, Nastiness, Outside, SimulatedDevice
+from baseboard.testing.disorder import Disorder
 from baseboard.testing.encoder import MediaItem, media_spans, with_inputs
 from baseboard.testing.encoder_source import SimulatedEncoderSource
+from baseboard.testing.faults import ArtificialPreemption, LateAborts
 from baseboard.testing.grammar import CallableGrammar, Grammar
 from baseboard.testing.handle import Handle, SimulationStats
+from baseboard.testing.logprobs import LogprobBook
+from baseboard.testing.mailboxes import Mailboxes
 from baseboard.testing.memory import SimulatedMemory
-from baseboard.testing.model import Draw, namespace_number, next_token
+from baseboard.testing.model import Draw, namespace_number, next_token, pooled_value, token_logprobs
 from baseboard.testing.ranks import RankedMemory
 from baseboard.testing.sight import Sight
 from baseboard.testing.source import coloured, source_slots
@@ -60,6 +67,7 @@ class FixedCosts:
 class _Flight:
     plan: StepPlan
     pending: PendingStep
+    not_before: int  #: step in which its result may be taken in at the earliest
 
 
 class Simulation:
@@ -105,6 +113,10 @@ class Simulation:
         sliding_window: int | None = None,
         layer_windows: Sequence[int | None] | None = None,
         context_ranks: int = 1,
+        device_in_order: bool = True,
+        kv_events: bool = False,
+        common_prefix: bool = False,
+        preempt_probability: float = 0.0,
     ) -> None:
         self._costs: Final = FixedCosts()
         self._depth: Final = pipeline_depth
@@ -113,9 +125,12 @@ class Simulation:
         self._throttled = False
         self.seed: Final = seed
         self._sight: Final = Sight(tuple(layer_windows or (sliding_window,)))
-        pool = PoolShape(num_blocks, block_size, context_ranks)
+        pool = PoolShape(num_blocks, block_size, context_ranks, late_writes=not device_in_order)
         layers = Layers.seeing(self._sight.windows, pool, max_num_batched_tokens, pipeline_depth + 1)
-        kv = make_kv(pool, num_host_blocks, PrefixIndex() if prefix_caching else NoPrefixIndex(), layers)
+        if kv_events and not prefix_caching:
+            raise ValueError("kv_events tell of the prefix cache: enable prefix_caching, or do without them")
+        cached = RecordedIndex(pool.block_tokens) if kv_events else PrefixIndex()
+        kv = make_kv(pool, num_host_blocks, cached if prefix_caching else NoPrefixIndex(), layers)
         config = SchedulerConfig(
             max_num_batched_tokens=max_num_batched_tokens,
             max_num_seqs=max_num_seqs,
@@ -143,8 +158,14 @@ class Simulation:
         self.connector: Final = SimulatedConnector(memory, self._namespace_number_of)
         found = registry_for(names) if registry is None else registry
         roles = _with_stops(make_roles(names, config, self._costs, found), repetition)
-        sources = (*roles.sources, self.connector)
-        roles = replace(roles, limits=roles.limits + layers.limits, sources=sources)
+        self._log: Final = EventLog(self._clock)
+        roles = replace(
+            roles,
+            limits=roles.limits + layers.limits,
+            sources=(*roles.sources, self.connector),
+            recorder=self._log,
+            common_prefix=CommonPrefix(pool.block_tokens, self._sight.whole) if common_prefix else None,
+        )
         self.encoder_source: Final = SimulatedEncoderSource()
         rules = make_encoder_rules(
             roles.limits, config, EncoderLimits(encoder_budget, encoder_cache_size, split_inputs)
@@ -154,6 +175,13 @@ class Simulation:
         nastiness = Nastiness(reverse_rows, late_metadata)
         outside = Outside(self.connector.fetch, self.encoder_source.fetch)
         self.device: Final = SimulatedDevice(memory, nastiness, num_draft_tokens, outside, self._sight)
+        self._executor: Final = self.device if device_in_order else Disorder(self.device)
+        self._chance: Final = ArtificialPreemption(preempt_probability, seed)
+        self._late: Final = LateAborts()
+        self._mailboxes: Final = Mailboxes()
+        self.logprobs: Final = LogprobBook()
+        self._step = 0
+        self._delay = 0
         self._load_timeout: Final = load_timeout
         self._handles: Final[dict[str, Handle]] = {}  # by id, the latest of each
         self._flights: Final[deque[_Flight]] = deque()
@@ -176,6 +204,13 @@ class Simulation:
         media: Sequence[MediaItem] = (),
         source: Sequence[int] = (),
         tenant: str | None = None,
+        streaming: bool = False,
+        task: str = "generate",
+        client: int = 0,
+        trace: Mapping[str, str] | None = None,
+        kv_transfer: Mapping[str, Any] | None = None,
+        logprobs: int | None = None,
+        prompt_logprobs: int | None = None,
     ) -> Handle:
         """Raises ``RequestRejected`` for a request that can never run."""
         params = SamplingParams(
@@ -184,6 +219,8 @@ class Simulation:
             stop_token_ids=tuple(stop_token_ids),
             seed=seed,
             temperature=0.0 if seed is None else 1.0,
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
         )
         spec = RequestSpec(
             id=self._free_id() if request_id is None else request_id,
@@ -199,6 +236,9 @@ class Simulation:
             media=media_spans(media),
             source=tuple(source),
             tenant=tenant,
+            task=Task(task),
+            caller=Caller(client, trace),
+            kv_transfer=kv_transfer,
         )
         request = self.scheduler.add(spec)
         self._arrivals += 1
@@ -211,7 +251,21 @@ class Simulation:
             self.scheduler.await_grammar(request)
             for sample in first.samples:
                 sample.facts.grammar = grammar
+        if streaming:
+            self.scheduler.open_input(request)
         return first
+
+    def add_input(self, handle: Handle, tokens: Sequence[int]) -> None:
+        """More of the prompt of a request that was submitted with ``streaming``."""
+        self.scheduler.add_input(handle.request, tokens)
+
+    def end_input(self, handle: Handle) -> None:
+        """The prompt is whole: from now on it samples."""
+        self.scheduler.end_input(handle.request)
+
+    def give_up(self, handle: Handle) -> None:
+        """End a request as ``ignored`` if it has not begun yet."""
+        self.scheduler.give_up(handle.request)
 
     def script(self, handle: Handle, tokens: Sequence[int]) -> None:
         """Force the outputs of ``handle``, from its output 0; what lies beyond is sampled as usual."""
@@ -232,8 +286,14 @@ class Simulation:
             request.error = error
             self.scheduler.finish(request, Event.FAIL)
 
-    def abort(self, handle: Handle) -> None:
-        """End a request and all its samples, in whatever state; a finished one is left alone."""
+    def abort(self, handle: Handle, *, deliver_after: int = 0) -> None:
+        """End a request and all its samples, in whatever state; a finished one is left alone.
+
+        With ``deliver_after`` the scheduler hears of it so many steps later.
+        """
+        if deliver_after:
+            self._late.add(handle, self._step + deliver_after)
+            return
         if handle.id != handle.request.id and not handle.finish_reason:
             raise BaseboardError(f"sample {handle.id!r} does not exist yet: its prompt is not computed")
         for sample in handle.samples:
@@ -254,12 +314,21 @@ class Simulation:
     def step(self) -> StepPlan:
         """Plan, execute, and take in the results that are due."""
         self.encoder_source.step(self._now, self._load_timeout)
+        for handle in self._late.due(self._step):
+            self.abort(handle)
+        self._chance.strike(self.scheduler, self._costs)
         self.connector.step()
         plan = self.scheduler.schedule(StepInputs(now=self._now, throttled=self._throttled))
-        self._flights.append(_Flight(plan, self.device.submit(plan)))
-        while len(self._flights) > (self._depth if plan.ids else 0):
+        self._flights.append(_Flight(plan, self._executor.submit(plan), self._step + self._delay))
+        self._delay = 0
+        while len(self._flights) > (self._depth if plan.ids else 0) and self._flights[0].not_before <= self._step:
             self._land()
+        self._step += 1
         return plan
+
+    def delay_next_result(self, steps: int) -> None:
+        """The result of the next step comes so many steps later than it would, and those after it behind it."""
+        self._delay = steps
 
     def run(self, max_steps: int = 1000) -> int:
         """Step until nothing is left; returns how many. Raises ``AssertionError`` where ``max_steps`` do not do."""
@@ -300,9 +369,8 @@ class Simulation:
         request = handle.request
         params = request.spec.params
         script = handle.facts.script
-        namespace = coloured(handle.facts.namespace, source_slots(request.spec.source, handle.facts.namespace))
         grammar = handle.facts.grammar
-        tokens = with_inputs(request.spec.prompt, request.spec.media)
+        tokens, namespace = self._read_alone(handle)
         outputs: list[int] = []
         limit = min(params.max_tokens or self.scheduler.config.max_model_len, self._room(request))
         while len(outputs) < limit:
@@ -317,6 +385,34 @@ class Simulation:
                 break
             tokens.append(token)
         return outputs
+
+    def solo_pooled(self, handle: Handle) -> int:
+        """The handle's pooled value, computed here from the model, with no scheduler."""
+        prompt, namespace = self._read_alone(handle)
+        return pooled_value(self._sight.of(prompt, namespace))
+
+    def solo_prompt_logprobs(self, handle: Handle) -> list[TokenLogprobs | None]:
+        """Of each prompt token after those before it; None for the first."""
+        read, namespace = self._read_alone(handle)
+        num_top = handle.request.spec.params.prompt_logprobs or 0
+        following = enumerate(handle.request.prompt[1:], 1)
+        rest = [token_logprobs(self._sight.of(read[:at], namespace), token, num_top) for at, token in following]
+        return [None, *rest]
+
+    def _read_alone(self, handle: Handle) -> tuple[list[int], int]:
+        """What stands in the slots of a prompt and how they are marked, where everything is right."""
+        spec, namespace = handle.request.spec, handle.facts.namespace
+        read = with_inputs(handle.request.prompt, spec.media)
+        return read, coloured(namespace, source_slots(spec.source, namespace))
+
+    @property
+    def events(self) -> Sequence[RequestEvent]:
+        """What happened to requests, in order, by the simulation's clock."""
+        return self._log.events
+
+    def delivered(self, client: int) -> Mapping[str, list[int]]:
+        """By request id, the tokens that this client has been given."""
+        return self._mailboxes.of(client)
 
     @property
     def free_blocks(self) -> int:
@@ -376,6 +472,9 @@ class Simulation:
     def _free_id(self) -> str:
         return next(name for name in map("r{}".format, count(self._arrivals)) if name not in self._handles)
 
+    def _clock(self) -> float:
+        return self._now
+
     def _namespace_number_of(self, request_id: str) -> int:
         return self.device.facts[request_id].namespace
 
@@ -389,8 +488,11 @@ class Simulation:
         except BaseboardError as failure:
             self.scheduler.fail_step(str(failure))
         else:
-            for fork in self.scheduler.commit(result).forks:
+            outcome = self.scheduler.commit(result)
+            for fork in outcome.forks:
                 self._handles[fork.child.id].request = fork.child
+            self._mailboxes.deliver(outcome)
+            self.logprobs.take_in(flight.plan, outcome)
         self._poison_free_blocks()
 
     def _poison_free_blocks(self) -> None:
