@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from baseboard.contract import RequestRejected, SamplingParams, StepPlan
-from baseboard.engine.engine import Engine, EngineParts, Prompt
+from baseboard.engine.engine import Engine, EngineParts, Prompt, Terms
 from baseboard.engine.metrics import RequestMetrics
 from baseboard.llm import LLM
 from baseboard.request.request import ANYBODY, Caller
@@ -83,8 +83,8 @@ def test_each_client_gets_its_deltas_and_outputs_and_its_trace_context_back() ->
     made, _ = timed()
     params = SamplingParams(temperature=0, max_tokens=2)
     trace = {"traceparent": "00-aa-bb-01"}
-    made.engine.add(Prompt(ONE), params, "mine", caller=Caller(client=1, trace=trace))
-    made.engine.add(Prompt(TWO), params, "theirs", caller=Caller(client=2))
+    made.engine.add(Prompt(ONE), params, "mine", terms=Terms(caller=Caller(client=1, trace=trace)))
+    made.engine.add(Prompt(TWO), params, "theirs", terms=Terms(caller=Caller(client=2)))
     made.engine.add(Prompt(TWO), params.replace(max_tokens=1), "anybody's")
     first = made.engine.step().by_client()
     assert {client: [delta.text for delta in part.deltas] for client, part in first.items()} == {
@@ -97,7 +97,7 @@ def test_each_client_gets_its_deltas_and_outputs_and_its_trace_context_back() ->
     assert sorted(last) == [1, 2]
     (mine,) = last[1].finished
     assert (mine.request_id, mine.caller.client, mine.caller.trace) == ("mine", 1, trace)
-    aborted = made.engine.add(Prompt(TWO), params, caller=Caller(client=2))
+    aborted = made.engine.add(Prompt(TWO), params, terms=Terms(caller=Caller(client=2)))
     assert list(made.engine.abort(aborted).by_client()) == [2]
 
 

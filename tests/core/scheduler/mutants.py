@@ -229,7 +229,7 @@ MUTANTS = (
     Mutant("what was swapped out is taken for lost when its input comes", STREAMING, "return Event.INPUT_CAME_SWAPPED", "return Event.INPUT_CAME_PREEMPTED", found_by=STREAMED),
     Mutant("a prompt may grow beyond every limit", STREAMING, "self._config.check_prompt(length, request.spec.params.n)", "pass"),
     Mutant("samples forget what their prompt grew by", BOOK, "child.set_prompt(parent.num_prompt, parent.max_total)", "pass"),
-    Mutant("the place of one that waits for input is given away", BOOK, "return places + sum(request.width for request in self.idle_holders)", "return places", found_by=STREAMED),
+    Mutant("the place of one that waits for input is given away", BOOK, "return self.running.num_places + sum(request.width for request in self.idle_holders)", "return self.running.num_places", found_by=STREAMED),
     Mutant("a prompt that waits has nothing left to compute after a hit", BOOK, "request.tokens[:-1] if request.input_open else request.tokens", "request.tokens", found_by=STREAMED),
     Mutant("those that run lose their blocks before those that wait", BOOK, "return holders[-1] if holders else", "return", found_by=STREAMED),
     Mutant("those that wait for input keep others from going on", PLANNER, "            if holders:\n                self._evict", "            if False:\n                self._evict", found_by=STREAMED),

@@ -22,7 +22,7 @@ from baseboard.engine.generation import Generation
 from baseboard.engine.results import RequestOutput, TextDelta
 from baseboard.engine.sample import Sample
 from baseboard.request.admission import check_token_ids
-from baseboard.request.request import Request, RequestSpec
+from baseboard.request.request import ANYBODY, Caller, Request, RequestSpec
 from baseboard.request.status import Event
 from baseboard.scheduler.commit import Outcome
 from baseboard.scheduler.events import EventLog
@@ -53,6 +53,7 @@ class Terms:
 
     priority: int = 0  #: lower is more important
     tenant: str | None = None  #: on whose behalf; None is nobody in particular
+    caller: Caller = ANYBODY  #: who asked; comes back with the outputs
 
 
 _USUAL: Final = Terms()
@@ -203,6 +204,7 @@ class Engine:
             arrival=self._arrivals,
             arrived_at=self._parts.clock(),
             tenant=terms.tenant,
+            caller=terms.caller,
         )
 
     def _follow(self, generation: Generation, sample: Sample) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Final
 
 from baseboard.contract.plan import KVOpKind, Load, RowState
@@ -25,6 +23,7 @@ from baseboard.scheduler.ranks import Rank
 from baseboard.scheduler.resources import Resource
 from baseboard.scheduler.sources import Found, Landing, Place, PrefixSource, Sending
 from baseboard.scheduler.stop import StopRule
+from baseboard.scheduler.turn import StepTurn
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ class Planner:
 
     def plan(self, inputs: StepInputs) -> Draft:
         budget = self._budget if inputs.budget is None else min(inputs.budget, self._budget)
-        turn = _Turn(self, self._book, Draft(budget), inputs)
+        turn = StepTurn(self, self._book, Draft(budget), inputs)
         for observer in self._roles.observers:
             observer.begin_step(turn)
         for resource in self._roles.resources:
@@ -86,7 +85,7 @@ class Planner:
                 self._book.move(request, Event.AWAIT_INPUT)
         return turn.draft
 
-    def serve_running(self, turn: _Turn) -> None:
+    def serve_running(self, turn: StepTurn) -> None:
         draft = turn.draft
         running = self._book.running.items
         at = 0
@@ -189,7 +188,7 @@ class Planner:
             source=spec.source if self._kv.begin_cross(spec.id) else (),
         )
 
-    def serve_swapped(self, turn: _Turn) -> None:
+    def serve_swapped(self, turn: StepTurn) -> None:
         draft = turn.draft
         for request in list(self._book.swapped):
             if draft.budget <= 0 or self._verdict(request, turn) is not Verdict.ADMIT:
@@ -212,7 +211,7 @@ class Planner:
                 count = self._share(request, count // 2) or least
             self._give(request, count, extension, draft)
 
-    def serve_waiting(self, turn: _Turn) -> None:
+    def serve_waiting(self, turn: StepTurn) -> None:
         draft = turn.draft
         for request in list(self._book.waiting):
             if draft.budget <= 0:
@@ -223,7 +222,7 @@ class Planner:
             if verdict is Verdict.ADMIT and not self._admit(request, turn):
                 return
 
-    def _admit(self, request: Request, turn: _Turn) -> bool:
+    def _admit(self, request: Request, turn: StepTurn) -> bool:
         """Admit a waiting request if *all* it knows has room, so that it need not be thrown out half-way.
 
         Strict order: where the first has no room, nobody behind it gets any.
@@ -274,11 +273,11 @@ class Planner:
         self._book.sendings[request] = sending
         draft.sendings.append(sending)
 
-    def _tell(self, request: Request, turn: _Turn) -> None:
+    def _tell(self, request: Request, turn: StepTurn) -> None:
         for observer in self._roles.observers:
             observer.admitted(request, turn)
 
-    def serve_loaded(self, turn: _Turn) -> None:
+    def serve_loaded(self, turn: StepTurn) -> None:
         """Requests whose keys and values have come from outside, before anybody who has none yet."""
         draft = turn.draft
         for request in list(self._book.loaded):
@@ -305,7 +304,7 @@ class Planner:
         better = (request for request in draft.owed if request.rank < rank)
         return sum(kv.lacking(request.id, len(request.tokens)) for request in better)
 
-    def _verdict(self, request: Request, turn: _Turn) -> Verdict:
+    def _verdict(self, request: Request, turn: StepTurn) -> Verdict:
         verdict = Verdict.ADMIT
         for gate in self._roles.gates:
             answer = gate.check(request, turn)
@@ -314,56 +313,3 @@ class Planner:
             if answer is Verdict.PASS_OVER:
                 verdict = answer
         return verdict
-
-
-class _Turn:
-    """One step while it is made: what an order may do and a gate may see."""
-
-    __slots__ = ("_book", "_planner", "draft", "inputs")
-
-    def __init__(self, planner: Planner, book: Book, draft: Draft, inputs: StepInputs) -> None:
-        self._planner = planner
-        self._book = book
-        self.draft = draft
-        self.inputs = inputs
-
-    @property
-    def num_running(self) -> int:
-        return self._book.num_places
-
-    @property
-    def running(self) -> Iterable[Request]:
-        return chain(self._book.running, self._book.idle_holders)
-
-    @property
-    def adapters(self) -> Collection[str]:
-        running = self._book.running.adapters
-        kept = [each.spec.adapter for each in self._book.idle_holders if each.spec.adapter is not None]
-        return {*running, *kept} if kept else running
-
-    @property
-    def waiting(self) -> Iterable[Request]:
-        return self._book.waiting
-
-    @property
-    def preempted(self) -> bool:
-        return bool(self.draft.preempted or self.draft.swapped_out)
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.draft.ids)
-
-    @property
-    def any_swapped(self) -> bool:
-        return bool(len(self._book.swapped) or len(self._book.loaded))
-
-    def serve_running(self) -> None:
-        self._planner.serve_running(self)
-
-    def serve_swapped(self) -> None:
-        self._planner.serve_loaded(self)
-        if not self.preempted:
-            self._planner.serve_swapped(self)
-
-    def serve_waiting(self) -> None:
-        self._planner.serve_waiting(self)

@@ -35,6 +35,7 @@ class Snapshot:
     num_drafts: int
     num_drafts_accepted: int
     num_stale_results: int
+    num_policy_faults: int
     num_steps: int
     num_busy_steps: int
     busy_seconds: float
