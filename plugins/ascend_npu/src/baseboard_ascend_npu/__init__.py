@@ -23,7 +23,7 @@ def probe_devices() -> list[DeviceInfo]:
 def open_backend(device: DeviceInfo, options: Mapping[str, Any]) -> object:
     """Open one NPU. Options: ``device``, as ``"npu:1"``; ``gqa_64``, ``"yes"`` once ``npu-check`` said so."""
     if not device.available:
-        raise BackendUnavailable(f"the ascend backend cannot be opened: {device.reason}")
+        raise BackendUnavailable(f"the ascend_npu backend cannot be opened: {device.reason}")
     from baseboard_ascend_npu.opening import open_npu
 
     return open_npu(device, options)

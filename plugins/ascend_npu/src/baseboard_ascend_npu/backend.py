@@ -167,5 +167,5 @@ class AscendBackend:
 
     def _open(self) -> torch.device:
         if self._device is None:
-            raise BackendUnavailable("this ascend backend was closed: open it again to use it")
+            raise BackendUnavailable("this ascend_npu backend was closed: open it again to use it")
         return self._device

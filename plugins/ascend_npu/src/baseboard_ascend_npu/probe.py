@@ -47,7 +47,7 @@ def _devices(installation: Installation, driver: Driver, variables: MutableMappi
     found = chip(driver.soc)
     return [
         DeviceInfo(
-            backend="ascend",
+            backend="ascend_npu",
             device_type="npu",
             index=index,
             name=f"{found.soc} ({found.family})",
@@ -72,7 +72,7 @@ def _why_none(visible: str | None) -> str:
 
 def _unavailable(installation: Installation, name: str, arch: str, reason: str) -> DeviceInfo:
     return DeviceInfo(
-        backend="ascend",
+        backend="ascend_npu",
         device_type="npu",
         index=0,
         name=name,

@@ -127,7 +127,7 @@ def on_npu(name: str, dtype: str = "bfloat16") -> Any:
 @pytest.mark.parametrize("name", MODELS)
 def test_tokens_are_those_of_the_reference(npu: EmulatedNpu, name: str, dtype: str) -> None:
     asked, truth = prompts(name, 5), expected(name, dtype, 5)
-    with open_llm(on_npu(name, dtype), "ascend", dtype) as llm:
+    with open_llm(on_npu(name, dtype), "ascend_npu", dtype) as llm:
         assert tokens_of(llm.generate(asked, GREEDY)) == truth
         warm = llm.generate(asked, GREEDY)  # whole blocks of 16 but for the last token come from the prefix cache
         assert tokens_of(warm) == truth
@@ -149,7 +149,7 @@ def test_tokens_are_those_of_the_reference(npu: EmulatedNpu, name: str, dtype: s
 )
 def test_preemption_changes_nothing(standin: StandIn, name: str, mode: str, late: bool) -> None:
     asked, truth = prompts(name, 12), expected(name, "bfloat16", 12)
-    with standin.late() if late else nullcontext(), open_llm(on_npu(name), "ascend", preemption=mode, **TIGHT) as llm:
+    with standin.late() if late else nullcontext(), open_llm(on_npu(name), "ascend_npu", preemption=mode, **TIGHT) as llm:
         assert tokens_of(llm.generate(asked, MANY)) == truth
         stats = llm.stats()
     assert stats["num_preemptions"] > 0
@@ -160,13 +160,13 @@ def test_a_plugin_that_waits_for_no_swap_gives_wrong_tokens(standin: StandIn, mo
     from baseboard_ascend_npu.swapping import StreamTransfer
 
     monkeypatch.setattr(StreamTransfer, "wait_on_stream", lambda self: None)
-    with standin.late(), open_llm(on_npu("llama"), "ascend", preemption="swap", **TIGHT) as llm:
+    with standin.late(), open_llm(on_npu("llama"), "ascend_npu", preemption="swap", **TIGHT) as llm:
         assert tokens_of(llm.generate(prompts("llama", 12), MANY)) != expected("llama", "bfloat16", 12)
 
 
 def test_the_pool_is_sized_by_the_memory_there_is() -> None:
     large = {"max_num_seqs": 256, "max_num_batched_tokens": 256, "max_model_len": 256}
-    with open_llm(on_npu("llama"), "ascend", num_kv_blocks=None, memory_fraction=0.03, **large) as llm:
+    with open_llm(on_npu("llama"), "ascend_npu", num_kv_blocks=None, memory_fraction=0.03, **large) as llm:
         assert tokens_of(llm.generate(prompts("llama", 5), GREEDY)) == expected("llama", "bfloat16", 5)
         blocks = llm.stats()["num_kv_blocks"]
     a_block = 3 * 2 * 16 * 2 * 128 * 2
@@ -175,10 +175,10 @@ def test_the_pool_is_sized_by_the_memory_there_is() -> None:
 
 def test_a_model_with_softcap_is_refused_when_it_is_loaded() -> None:
     model = build("gemma2", torch.bfloat16, head_dim=128, query_pre_attn_scalar=16, attn_logit_softcapping=5.0)
-    with pytest.raises(Unsupported, match=r"ascend cannot run .*softcap 5\.0 is not supported: no attention operator"):
-        open_llm(model.to("npu"), "ascend")
+    with pytest.raises(Unsupported, match=r"ascend_npu cannot run .*softcap 5\.0 is not supported: no attention operator"):
+        open_llm(model.to("npu"), "ascend_npu")
 
 
 def test_more_sequences_than_the_operators_take() -> None:
-    with pytest.raises(Unsupported, match=r"max_num_seqs=5000 is more than ascend's 4096; lower it"):
-        LLM("smollm2", backend="ascend", dtype="bfloat16", max_num_seqs=5000)
+    with pytest.raises(Unsupported, match=r"max_num_seqs=5000 is more than ascend_npu's 4096; lower it"):
+        LLM("smollm2", backend="ascend_npu", dtype="bfloat16", max_num_seqs=5000)

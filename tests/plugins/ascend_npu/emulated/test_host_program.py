@@ -24,7 +24,7 @@ def backends(**environment: str) -> dict[str, Any]:
     done = run("-c", "from baseboard.cli.main import main; main()", "backends", "--json", **environment)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
-    (ascend,) = [each for each in report["backends"] if each["name"] == "ascend"]
+    (ascend,) = [each for each in report["backends"] if each["name"] == "ascend_npu"]
     return {"chosen": report["chosen"]["backend"], "devices": ascend["devices"]}
 
 
@@ -40,8 +40,8 @@ def test_without_cann_the_program_works_and_says_so() -> None:
     )
     done = run("-c", code)
     assert done.stdout.startswith("reference tensor([1., 1.])"), done.stderr
-    refused = run("-c", "from baseboard.discovery import open_backend; open_backend('ascend')")
-    assert "backend 'ascend' cannot be used: CANN is not installed" in refused.stderr
+    refused = run("-c", "from baseboard.discovery import open_backend; open_backend('ascend_npu')")
+    assert "backend 'ascend_npu' cannot be used: CANN is not installed" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -61,4 +61,4 @@ def test_with_cann(environment: dict[str, str], reasons: list[str | None]) -> No
     for device, reason in zip(found["devices"], reasons, strict=True):
         assert device["available"] == (reason is None)
         assert reason is None or device["reason"].startswith(reason)
-    assert found["chosen"] == ("ascend" if reasons[0] is None else "reference")
+    assert found["chosen"] == ("ascend_npu" if reasons[0] is None else "reference")

@@ -29,12 +29,12 @@ ATTENTION = AttentionSpec(4, 2, 128, 0.1)
 
 
 def test_the_core_opens_it_by_name_and_prefers_it() -> None:
-    with open_through_core("ascend") as backend:
+    with open_through_core("ascend_npu") as backend:
         assert backend.hook.torch_device() == torch.device("npu", 0)
         assert backend.capabilities.block_sizes[0] == 128
         assert backend.capabilities.max_seqs == 4096
     with open_through_core() as backend:
-        assert backend.name == "ascend"
+        assert backend.name == "ascend_npu"
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,10 @@ def test_memory_is_told_as_torch_npu_counts_it(backend: AscendBackend, standin: 
     backend.empty_cache()
     backend.reset_peak_memory()
     start = backend.memory_snapshot()
-    cache = backend.allocate_kv_cache(replace(SPEC, num_layers=2), 256)
+    # Planes of 16 MiB: the allocator asks the driver for each and can give each back, whatever ran before.
+    cache = backend.allocate_kv_cache(replace(SPEC, num_layers=2), 2048)
     during = backend.memory_snapshot()
-    assert during.allocated - start.allocated >= 256 * backend.kv_block_nbytes(cache.spec)
+    assert during.allocated - start.allocated >= 2048 * backend.kv_block_nbytes(cache.spec)
     assert during.total == 4 << 30
     assert during.free == during.total - standin.device_used()
     del cache
