@@ -109,12 +109,13 @@ NPU_PIP   := .venv-npu/bin/python -m pip install --quiet --disable-pip-version-c
 # torch_npu works with the torch of its own version, and needs yaml without saying so.
 TORCH_NPU := "torch_npu==$$(sed -n 's/^torch==//p' constraints.txt)"
 
-.venv-npu/.ready: constraints.txt core/pyproject.toml conformance/pyproject.toml plugins/ascend_npu/pyproject.toml
+.venv-npu/.ready: constraints.txt core/pyproject.toml conformance/pyproject.toml plugins/ascend_npu/pyproject.toml  \
+  plugins/ascend_npu/standin/pyproject.toml
 	$(PYTHON) -m venv .venv-npu
 	$(NPU_PIP) $(TORCH)
 	@$(NPU_PIP) $(TORCH_NPU) pyyaml \
 	  || { echo "$(TORCH_NPU) cannot be installed: the Ascend plugin is tested on it, so make test-npu stops here" >&2; exit 1; }
 	$(NPU_PIP) $(TOOLS) --editable "core[demo]"
 	$(NPU_PIP) --editable conformance
-	$(NPU_PIP) --no-deps --editable plugins/ascend_npu
+	$(NPU_PIP) --no-deps --editable plugins/ascend_npu --editable plugins/ascend_npu/standin
 	@touch $@

@@ -1,4 +1,4 @@
-"""``LLM``: a model, a backend and an engine behind two methods."""
+"""``LLM``: a model, a backend and an engine behind two methods. Torch is imported when the first one is made."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from baseboard.contract import RequestRejected, SamplingParams
-from baseboard.engine.build import Built, build, build_from
+from baseboard.discovery import examine_backends, read_installation
 from baseboard.engine.config import EngineConfig
 from baseboard.engine.engine import Prompt, StepOutput, Terms
 from baseboard.engine.interrupts import interrupts_held
@@ -20,6 +20,7 @@ from baseboard.engine.stream import Stream
 from baseboard.request.admission import check_terms
 
 if TYPE_CHECKING:
+    from baseboard.engine.build import Built
     from baseboard.runtime.model_loaded import LoadedModel
 
 #: A text, or ``{"prompt": text}``, or ``{"prompt_token_ids": ids}``.
@@ -74,6 +75,12 @@ class LLM:
         )
         self.progress: Final = progress or SilentProgress()
         with self.progress.loading() as say:
+            say("starting")  # the libraries take seconds to import
+            # Torch imports other packages by itself, and fails where one of them does: torch_npu without CANN, for
+            # instance. A plugin whose package would fail switches that off when it looks for devices: so look first.
+            examine_backends(read_installation())
+            from baseboard.engine.build import build, build_from
+
             self._built: Final[Built] = (
                 build(config, say) if isinstance(model, str | os.PathLike) else build_from(config, model, say)
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,6 +52,13 @@ def test_what_cannot_be_addressed(memory) -> None:
         allocate_planes(memory, 2**40, (2**30, 2**30))
     with pytest.raises(torch.OutOfMemoryError):
         memory.zeros((2**60, 2**10), torch.float32)
+
+
+def test_memory_that_the_driver_does_not_pin(monkeypatch) -> None:
+    """Some devices' allocators give a tensor at address 0 then, and writing to it would end the process."""
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: SimpleNamespace(data_ptr=lambda: 0))
+    with pytest.raises(torch.OutOfMemoryError, match=r"refused to pin 32 bytes of host memory: lower .* \(ulimit -l\)"):
+        PinnedMemory().zeros((4,), torch.int64)
 
 
 def test_planes_that_fit_only_one_by_one() -> None:

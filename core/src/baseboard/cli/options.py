@@ -68,9 +68,8 @@ class EngineOptions:
 
     def open(self, progress: Progress) -> LLM:
         """Load the model; whoever asked closes it. Raises what ``LLM`` raises."""
-        with progress.loading() as say:
-            say("starting")  # the libraries take seconds to import
-            from baseboard.llm import LLM
+        from baseboard.llm import LLM
+
         return LLM(
             self.model,
             backend=self.backend,

@@ -2,7 +2,7 @@
 
 from baseboard.discovery.backend import Backend, open_backend
 from baseboard.discovery.choose import AUTO, Choice, choose
-from baseboard.discovery.doctor import Report, examine
+from baseboard.discovery.doctor import Report, examine, examine_backends
 from baseboard.discovery.installation import Installation, PluginSource, read_installation
 from baseboard.discovery.instruments import InstrumentReport
 from baseboard.discovery.plugins import PluginRecord
@@ -23,6 +23,7 @@ __all__ = [
     "SchedulingReport",
     "choose",
     "examine",
+    "examine_backends",
     "examine_scheduling",
     "find_registry",
     "open_backend",

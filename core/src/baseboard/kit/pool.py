@@ -56,9 +56,18 @@ class PinnedMemory:
     """Host memory that the accelerator in use reaches by DMA."""
 
     def zeros(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        self.require(_nbytes(shape, dtype))
+        """Also raises ``torch.OutOfMemoryError`` when the driver refuses to pin so much."""
+        nbytes = _nbytes(shape, dtype)
+        self.require(nbytes)
         with out_of_memory_translated():
-            return torch.zeros(tuple(shape), dtype=dtype, pin_memory=True)
+            made = torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
+        # Not every device's allocator looks at the driver's answer: some give a tensor at address 0 when it was no.
+        if nbytes and not made.data_ptr():
+            raise torch.OutOfMemoryError(
+                f"the driver refused to pin {nbytes:,} bytes of host memory: lower the size of the host pool, or raise "
+                f"the limit of locked memory (ulimit -l)"
+            )
+        return made.zero_()
 
     def require(self, nbytes: int) -> None:
         _require_host(nbytes)

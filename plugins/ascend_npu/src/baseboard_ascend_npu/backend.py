@@ -24,7 +24,6 @@ from baseboard.contract import (
     Unsupported,
     hookimpl,
 )
-from baseboard.kit.pool import DeviceMemory
 from baseboard_ascend_npu import memory
 from baseboard_ascend_npu.blocks import copy_blocks, zero_blocks
 from baseboard_ascend_npu.cache import check_addressable, make_cache, plane_nbytes
@@ -72,11 +71,13 @@ class AscendBackend:
 
     @hookimpl
     def allocate_kv_cache(self, spec: KVCacheSpec, num_blocks: int) -> KVCache:
-        """Raises ``Unsupported`` for a pool larger than the operators address."""
+        """Raises ``Unsupported`` for a pool that fits and is larger than the operators address."""
         device = self._open()
-        check_addressable(spec, num_blocks)
+        room = memory.NpuMemory(device)
         with device_faults():
-            return make_cache(spec, num_blocks, DeviceMemory(device))
+            room.require(num_blocks * self.kv_block_nbytes(spec))
+            check_addressable(spec, num_blocks)
+            return make_cache(spec, num_blocks, room)
 
     @hookimpl
     def allocate_host_kv_cache(self, like: KVCache, num_blocks: int) -> KVCache:

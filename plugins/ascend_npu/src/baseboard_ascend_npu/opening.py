@@ -15,7 +15,9 @@ def open_npu(device: DeviceInfo, options: Mapping[str, Any]) -> object:
     """The backend object. Raises ``BackendUnavailable`` with the reason."""
     unknown = sorted(set(options) - set(_OPTIONS))
     if unknown:
-        raise BackendUnavailable(f"the ascend_npu backend has no option {', '.join(unknown)}: it has {', '.join(_OPTIONS)}")
+        raise BackendUnavailable(
+            f"the ascend_npu backend has no option {', '.join(unknown)}: it has {', '.join(_OPTIONS)}"
+        )
     index = _index(options.get("device", f"npu:{device.index}"))
     shared_64 = _yes_or_no(options.get("gqa_64", "no"))
 

@@ -48,7 +48,8 @@ def _required(name: str, version: str) -> Operator:
     found = _optional("npu", name)
     if found is None:
         raise BackendUnavailable(
-            f"the ascend_npu backend needs the operator {name}, which torch_npu {version} does not have: upgrade torch_npu"
+            f"the ascend_npu backend needs the operator {name}, which torch_npu {version} does not have: "
+            f"upgrade torch_npu"
         )
     return found
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from baseboard_ascend_standin.library import StandIn
 from plugins.ascend_npu.emulated.opened import open_backend
-from plugins.ascend_npu.standin.library import StandIn
 
 if TYPE_CHECKING:
     from baseboard_ascend_npu.backend import AscendBackend
-    from plugins.ascend_npu.standin.emulator.dispatch import EmulatedNpu
+    from baseboard_ascend_standin.emulator.dispatch import EmulatedNpu
 
 SOC = os.environ.setdefault("STANDIN_SOC", "Ascend910B2")
-STANDIN = StandIn()  # before torch: importing torch imports torch_npu, and that looks for CANN
+STANDIN = StandIn.load()  # before torch: importing torch imports torch_npu, and that looks for CANN
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # torch_npu warns of its own doings while it is imported
@@ -39,8 +39,8 @@ def standin() -> StandIn:
 @pytest.fixture(autouse=True)
 def npu(standin: StandIn) -> Iterator[EmulatedNpu]:
     """Operators on NPU tensors are computed; whatever one of them raised later is raised at the end."""
-    from plugins.ascend_npu.standin.emulator.calls import Chip
-    from plugins.ascend_npu.standin.emulator.dispatch import EmulatedNpu
+    from baseboard_ascend_standin.emulator.calls import Chip
+    from baseboard_ascend_standin.emulator.dispatch import EmulatedNpu
 
     emulated = EmulatedNpu(standin, Chip(SOC))
     with emulated:

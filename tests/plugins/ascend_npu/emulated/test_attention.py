@@ -9,12 +9,12 @@ import torch
 
 from baseboard_ascend_npu.backend import AscendBackend
 from baseboard_ascend_npu.kernels import FusedKernel, GatherKernel, PagedDecodeKernel
+from baseboard_ascend_standin.emulator.calls import Chip
+from baseboard_ascend_standin.emulator.dispatch import EmulatedNpu
+from baseboard_ascend_standin.library import StandIn
 from core.backends.world import POISONS
 from plugins.ascend_npu.emulated.npu_world import NpuWorld, Row, make_world
 from plugins.ascend_npu.emulated.opened import open_backend
-from plugins.ascend_npu.standin.emulator.calls import Chip
-from plugins.ascend_npu.standin.emulator.dispatch import EmulatedNpu
-from plugins.ascend_npu.standin.library import StandIn
 
 #: Decodes first: lengths around the edges of blocks of 16, a chunk that goes on, one of a single token, a whole prompt.
 MIXED = [Row(1, 1), Row(1, 15), Row(1, 16), Row(1, 17), Row(1, 33), Row(7, 20), Row(1, 31), Row(33, 33)]
@@ -165,7 +165,7 @@ def test_the_meaning_of_a_band_is_measured(npu: EmulatedNpu, excludes_self: bool
 
 
 def test_a_band_that_means_neither_is_not_used(backend: AscendBackend, monkeypatch: pytest.MonkeyPatch) -> None:
-    import plugins.ascend_npu.standin.emulator.fused as emulated
+    import baseboard_ascend_standin.emulator.fused as emulated
 
     monkeypatch.setattr(
         emulated, "_hidden", lambda call, queries, length: torch.zeros(queries, length, dtype=torch.bool)

@@ -13,8 +13,8 @@ import torch
 from baseboard.contract import KVCache, KVCacheSpec
 from baseboard_ascend_npu.backend import AscendBackend
 from baseboard_ascend_npu.swapping import Runs
+from baseboard_ascend_standin.library import StandIn
 from plugins.ascend_npu.emulated.opened import open_backend
-from plugins.ascend_npu.standin.library import StandIn
 
 SPEC = KVCacheSpec(num_layers=2, num_kv_heads=2, head_size=32, head_size_v=16, dtype="bfloat16", block_size=16)
 

@@ -8,8 +8,8 @@ import pytest
 
 from baseboard_ascend_npu import check
 from baseboard_ascend_npu.driver import Driver
-from plugins.ascend_npu.standin.emulator.calls import Chip
-from plugins.ascend_npu.standin.emulator.dispatch import EmulatedNpu
+from baseboard_ascend_standin.emulator.calls import Chip
+from baseboard_ascend_standin.emulator.dispatch import EmulatedNpu
 
 
 @pytest.mark.parametrize("excludes_self", [True, False])
@@ -32,7 +32,7 @@ def test_the_open_questions_are_answered(
 def test_a_wrong_operator_fails_the_check(
     npu: EmulatedNpu, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import plugins.ascend_npu.standin.emulator.fused as emulated
+    import baseboard_ascend_standin.emulator.fused as emulated
 
     real = emulated._attend
     monkeypatch.setattr(emulated, "_attend", lambda call: real(replace(call, scale=2 * call.scale)))

@@ -17,9 +17,9 @@ from baseboard.engine.results import RequestOutput
 from baseboard.llm import LLM
 from baseboard.runtime.loader import wrap_model
 from baseboard.runtime.model_quiet import quiet_transformers
+from baseboard_ascend_standin.emulator.dispatch import EmulatedNpu
+from baseboard_ascend_standin.library import StandIn
 from families import VOCAB_SIZE, randomise
-from plugins.ascend_npu.standin.emulator.dispatch import EmulatedNpu
-from plugins.ascend_npu.standin.library import StandIn
 
 FUSED = "npu::npu_fused_infer_attention_score"
 WITH_SINKS = "npu::npu_fused_infer_attention_score_v2"
@@ -149,7 +149,10 @@ def test_tokens_are_those_of_the_reference(npu: EmulatedNpu, name: str, dtype: s
 )
 def test_preemption_changes_nothing(standin: StandIn, name: str, mode: str, late: bool) -> None:
     asked, truth = prompts(name, 12), expected(name, "bfloat16", 12)
-    with standin.late() if late else nullcontext(), open_llm(on_npu(name), "ascend_npu", preemption=mode, **TIGHT) as llm:
+    with (
+        standin.late() if late else nullcontext(),
+        open_llm(on_npu(name), "ascend_npu", preemption=mode, **TIGHT) as llm,
+    ):
         assert tokens_of(llm.generate(asked, MANY)) == truth
         stats = llm.stats()
     assert stats["num_preemptions"] > 0
@@ -175,7 +178,9 @@ def test_the_pool_is_sized_by_the_memory_there_is() -> None:
 
 def test_a_model_with_softcap_is_refused_when_it_is_loaded() -> None:
     model = build("gemma2", torch.bfloat16, head_dim=128, query_pre_attn_scalar=16, attn_logit_softcapping=5.0)
-    with pytest.raises(Unsupported, match=r"ascend_npu cannot run .*softcap 5\.0 is not supported: no attention operator"):
+    with pytest.raises(
+        Unsupported, match=r"ascend_npu cannot run .*softcap 5\.0 is not supported: no attention operator"
+    ):
         open_llm(model.to("npu"), "ascend_npu")
 
 

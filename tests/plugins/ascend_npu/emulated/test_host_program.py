@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from plugins.ascend_npu.standin.library import folder
+from baseboard_ascend_standin.environment import folder
 
 
 def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -13,8 +13,8 @@ import torch
 from baseboard_ascend_npu import backend as backend_module
 from baseboard_ascend_npu import factory, fused, kernels, limits, metadata, support
 from baseboard_ascend_npu.backend import AscendBackend
+from baseboard_ascend_standin.emulator.constraints import ConstraintViolation
 from plugins.ascend_npu.emulated.npu_world import NpuWorld, Row, make_world
-from plugins.ascend_npu.standin.emulator.constraints import ConstraintViolation
 
 Patch = pytest.MonkeyPatch
 Mutation = Callable[[Patch, AscendBackend], None]

@@ -19,10 +19,11 @@ from baseboard.contract import (
     Unsupported,
 )
 from baseboard.discovery import open_backend as open_through_core
+from baseboard.kit.pool import PinnedMemory
 from baseboard_ascend_npu.backend import AscendBackend
+from baseboard_ascend_standin.library import StandIn
 from plugins.ascend_npu.emulated.npu_world import Row, make_world
 from plugins.ascend_npu.emulated.opened import open_backend
-from plugins.ascend_npu.standin.library import StandIn
 
 SPEC = KVCacheSpec(1, 2, 128, 128, "bfloat16", 16)
 ATTENTION = AttentionSpec(4, 2, 128, 0.1)
@@ -116,10 +117,16 @@ def test_layers_that_are_refused(
         backend.attention_kernel(layer, spec)
 
 
-def test_a_pool_that_the_operators_cannot_address(backend: AscendBackend) -> None:
+def test_a_pool_that_the_operators_cannot_address(backend: AscendBackend, standin: StandIn) -> None:
     most = (2**31 - 1) // (16 * 2 * 128)
-    with pytest.raises(Unsupported, match=f"the {most} whose keys .* num_kv_blocks={most - 1} or less"):
+    with pytest.raises(torch.OutOfMemoryError, match=r"8,589,934,592 bytes do not fit: the NPU has 4,294,967,296"):
         backend.allocate_kv_cache(SPEC, most + 1)
+    standin.set_capacity(16 << 30)
+    try:
+        with pytest.raises(Unsupported, match=f"the {most} whose keys .* num_kv_blocks={most - 1} or less"):
+            backend.allocate_kv_cache(SPEC, most + 1)
+    finally:
+        standin.set_capacity(4 << 30)
 
 
 def test_5000_sequences(backend: AscendBackend) -> None:
@@ -153,6 +160,16 @@ def test_the_driver_refuses_to_pin(backend: AscendBackend, standin: StandIn) -> 
             backend.allocate_host_buffer((1 << 24,), "int64")
     finally:
         standin.set_pinned_capacity(64 << 30)
+
+
+def test_pinned_memory_of_the_kit_is_refused_by_an_error_and_not_by_a_crash(standin: StandIn) -> None:
+    standin.set_pinned_capacity(standin.pinned_used() + 4096)
+    try:
+        with pytest.raises(torch.OutOfMemoryError, match=r"refused to pin 134,217,728 bytes .* \(ulimit -l\)"):
+            PinnedMemory().zeros((1 << 24,), torch.int64)
+    finally:
+        standin.set_pinned_capacity(64 << 30)
+        torch.npu.host_empty_cache()  # the allocator keeps what it was refused
 
 
 def test_more_host_memory_than_there_is(backend: AscendBackend) -> None:

@@ -12,8 +12,8 @@ import torch
 from baseboard_ascend_npu import backend as backend_module
 from baseboard_ascend_npu import swapping
 from baseboard_ascend_npu.backend import AscendBackend
+from baseboard_ascend_standin.library import StandIn
 from plugins.ascend_npu.emulated.npu_world import NpuWorld, Row, make_world
-from plugins.ascend_npu.standin.library import StandIn
 
 
 def world(**options: Any) -> NpuWorld:

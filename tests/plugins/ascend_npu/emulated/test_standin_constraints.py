@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from plugins.ascend_npu.standin.emulator import fused
-from plugins.ascend_npu.standin.emulator.calls import Chip
-from plugins.ascend_npu.standin.emulator.constraints import ConstraintViolation
-from plugins.ascend_npu.standin.emulator.dispatch import EmulatedNpu
+from baseboard_ascend_standin.emulator import fused
+from baseboard_ascend_standin.emulator.calls import Chip
+from baseboard_ascend_standin.emulator.constraints import ConstraintViolation
+from baseboard_ascend_standin.emulator.dispatch import EmulatedNpu
 
 BF16 = torch.bfloat16
 Change = Callable[[dict[str, Any]], dict[str, Any]]

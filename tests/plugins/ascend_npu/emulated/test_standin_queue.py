@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plugins.ascend_npu.standin.library import StandIn
+from baseboard_ascend_standin.library import StandIn
 
 
 def pinned(*values: int) -> torch.Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from plugins.ascend_npu.standin.emulator.calls import Call
-from plugins.ascend_npu.standin.emulator.constraints import Checks
+from baseboard_ascend_standin.emulator.calls import Call
+from baseboard_ascend_standin.emulator.constraints import Checks
 
 _SCATTER = Checks("scatter")
 _NORM = Checks("rms_norm")

@@ -5,35 +5,37 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
-from plugins.ascend_npu.standin.build import build, libraries
+from baseboard_ascend_standin.build import FIRST, libraries
+from baseboard_ascend_standin.environment import folder, same_thread
 
 #: Lost heartbeat: what the driver answers when the chip does not.
 LOST_HEARTBEAT: Final = 507010
 
 
-def folder() -> Path:
-    """Where the libraries lie; put it into ``LD_LIBRARY_PATH`` for a process of its own."""
-    return build(Path(os.environ.get("BASEBOARD_STANDIN_CACHE", tempfile.gettempdir())))
-
-
 class StandIn:
-    """The loaded library. Switches are reset by :meth:`reset`."""
+    """The loaded library, and its switches."""
 
-    def __init__(self) -> None:
-        """Load it. It must be there before torch looks for CANN, so this fails when torch is imported already."""
+    @classmethod
+    def load(cls) -> StandIn:
+        """Load it into this process. Fails when torch is imported already: torch looks for CANN then."""
         if "torch" in sys.modules:
             raise RuntimeError("the stand-in must be loaded before torch")
-        # torch_npu's host thread hands work to the device later; here every call comes from the caller's own thread.
-        os.environ["TASK_QUEUE_ENABLE"] = "0"
+        os.environ.update(same_thread())
         # Loaded once by path, a library is found again by its soname: nothing has to be set in the environment.
-        loaded = [ctypes.CDLL(str(path)) for path in libraries(folder())]
-        self._library: Final = loaded[0]
+        first, *_ = [ctypes.CDLL(str(path)) for path in libraries(folder())]
+        return cls(first)
+
+    @classmethod
+    def found(cls) -> StandIn:
+        """The one that this process was started with."""
+        return cls(ctypes.CDLL(FIRST))
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library: Final = library
         self._library.standin_set_capacity.argtypes = [ctypes.c_size_t]
         self._library.standin_set_pinned_capacity.argtypes = [ctypes.c_size_t]
         self._library.standin_launch.argtypes = [ctypes.c_void_p, ctypes.c_uint64]

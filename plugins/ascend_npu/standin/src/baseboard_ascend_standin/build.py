@@ -17,7 +17,9 @@ from typing import Final
 
 SOURCES: Final = Path(__file__).parent / "csrc"
 
-#: CANN's libraries that torch_npu is linked against or loads by name; each only leads to libascendcl.so.
+#: The library that everything is in.
+FIRST: Final = "libascendcl.so"
+#: CANN's libraries that torch_npu is linked against or loads by name; each only leads to the first.
 _OTHERS: Final = (
     "libhccl", "libacl_op_compiler", "libge_runner", "libgraph", "libacl_tdt_channel", "libatb",
     "libfmk_parser", "libascend_protobuf", "libopapi", "libruntime",
@@ -47,7 +49,7 @@ def build(cache: Path) -> Path:
 
 def libraries(folder: Path) -> list[Path]:
     """The libraries, in an order in which they can be loaded."""
-    return [folder / "libascendcl.so", *(folder / f"{name}.so" for name in _OTHERS)]
+    return [folder / FIRST, *(folder / f"{name}.so" for name in _OTHERS)]
 
 
 def _compile(folder: Path) -> None:
@@ -57,8 +59,8 @@ def _compile(folder: Path) -> None:
     rest = folder / "rest.c"
     rest.write_text("\n".join(["long standin_count(const char*);", *functions]))
     sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
-    first = str(folder / "libascendcl.so")
-    _run(*_COMPILE, "-Wl,-soname,libascendcl.so", "-o", first, *sources, str(rest))
+    first = str(folder / FIRST)
+    _run(*_COMPILE, f"-Wl,-soname,{FIRST}", "-o", first, *sources, str(rest))
     for name in _OTHERS:
         target = str(folder / f"{name}.so")
         nothing = ("-x", "c", "/dev/null", "-x", "none")

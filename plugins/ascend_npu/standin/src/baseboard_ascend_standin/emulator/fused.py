@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from plugins.ascend_npu.standin.emulator.calls import Call, Chip
-from plugins.ascend_npu.standin.emulator.constraints import Checks
+from baseboard_ascend_standin.emulator.calls import Call, Chip
+from baseboard_ascend_standin.emulator.constraints import Checks
 
 _CHECKS = Checks("fused")
 _INT32 = 2**31 - 1

@@ -17,10 +17,10 @@ import torch_npu
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
-from plugins.ascend_npu.standin.emulator import fused, paged, simple
-from plugins.ascend_npu.standin.emulator.alias import alias
-from plugins.ascend_npu.standin.emulator.calls import Call, Chip, Emulation
-from plugins.ascend_npu.standin.library import StandIn
+from baseboard_ascend_standin.emulator import fused, paged, simple
+from baseboard_ascend_standin.emulator.alias import alias
+from baseboard_ascend_standin.emulator.calls import Call, Chip, Emulation
+from baseboard_ascend_standin.library import StandIn
 
 _EMULATIONS: Final[dict[str, Emulation]] = {
     "npu::npu_fused_infer_attention_score": fused.version_1,
