@@ -48,6 +48,7 @@ class LLM:
         max_num_batched_tokens: int = 2048,
         enable_prefix_caching: bool = True,
         enable_chunked_prefill: bool = True,
+        enable_graphs: bool = True,
         preemption: str = "auto",
         policy: str = "fcfs",
         extensions: Sequence[str] = (),
@@ -68,6 +69,7 @@ class LLM:
             max_num_batched_tokens=max_num_batched_tokens,
             enable_prefix_caching=enable_prefix_caching,
             enable_chunked_prefill=enable_chunked_prefill,
+            enable_graphs=enable_graphs,
             preemption=preemption,
             policy=policy,
             extensions=tuple(_listed("extensions", extensions)),
@@ -148,6 +150,7 @@ class LLM:
         figures, kv = self._engine.scheduler.snapshot(), self._engine.scheduler.kv
         named = {field.name: getattr(figures, field.name) for field in fields(figures)}
         return {name: value for name, value in named.items() if isinstance(value, int)} | {
+            "num_replayed_steps": 0 if self._built.graphs is None else self._built.graphs.num_replays,
             "num_kv_blocks": kv.pool.num_blocks,
             "num_free_kv_blocks": kv.pool.num_free,
             "num_host_blocks": kv.host.num_blocks,

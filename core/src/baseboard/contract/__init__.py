@@ -13,6 +13,7 @@ from baseboard.contract.errors import (
     RequestRejected,
     Unsupported,
 )
+from baseboard.contract.graph import Graph, GraphRunner, LayerKind
 from baseboard.contract.hookspecs import (
     BACKENDS_GROUP,
     INSTRUMENTS_GROUP,
@@ -64,11 +65,14 @@ __all__ = [
     "EncoderInput",
     "Executor",
     "Feature",
+    "Graph",
+    "GraphRunner",
     "KVCache",
     "KVCacheSpec",
     "KVDType",
     "KVOp",
     "KVOpKind",
+    "LayerKind",
     "Load",
     "MediaSpan",
     "MemoryShortage",

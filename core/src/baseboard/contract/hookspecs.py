@@ -8,7 +8,7 @@ once a step or less; what runs per layer is made once by a factory hook and call
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from baseboard.contract.batch import StepBatch
 from baseboard.contract.cache import AttentionKernel, KVCache, OperatorKernel, Transfer
 from baseboard.contract.device import Capabilities, DeviceInfo, MemorySnapshot
+from baseboard.contract.graph import GraphRunner, LayerKind
 from baseboard.contract.specs import AttentionSpec, KVCacheSpec
 
 if TYPE_CHECKING:
@@ -140,6 +141,11 @@ class BackendHooks(Protocol):
     @hookspec(firstresult=True)
     def operator_kernel(self, name: str, spec: Mapping[str, Any]) -> OperatorKernel | None:
         """A fused operator, or None: then the core's torch version runs."""
+        ...
+
+    @hookspec(firstresult=True)
+    def graph_runner(self, layers: Sequence[LayerKind]) -> GraphRunner | None:
+        """Records decode steps of a model with these kinds of layers, or None: every step is told kernel by kernel."""
         ...
 
     @hookspec(firstresult=True)

@@ -11,7 +11,7 @@ from baseboard.contract import PROJECT, ContractError
 from baseboard.discovery.isolation import one_line
 
 #: Hooks that a backend may leave out: the core has a way of its own.
-OPTIONAL_HOOKS = frozenset({"operator_kernel"})
+OPTIONAL_HOOKS = frozenset({"operator_kernel", "graph_runner"})
 
 
 def hook_names(hooks: type) -> tuple[str, ...]:

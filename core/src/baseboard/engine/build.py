@@ -17,6 +17,8 @@ from baseboard.kv.group import PoolShape
 from baseboard.kv.prefix import NoPrefixIndex, PrefixIndex
 from baseboard.runtime.binding import allocate, allocate_host, bind, check_supported
 from baseboard.runtime.executor import LocalExecutor, LocalParts
+from baseboard.runtime.graph_recording import Recording
+from baseboard.runtime.graphs import DecodeGraphs
 from baseboard.runtime.kv_memory import GroupCaches, KVMemory
 from baseboard.runtime.layers import LayerGroup
 from baseboard.runtime.loader import load_model
@@ -48,6 +50,7 @@ class Built:
     memory: MemoryReport
     block_size: int
     max_model_len: int
+    graphs: DecodeGraphs | None = None  #: recorded decode steps; None where there are none
 
 
 def build(config: EngineConfig, progress: Callable[[str], None]) -> Built:
@@ -91,7 +94,15 @@ def _assemble(config: EngineConfig, backend: Backend, model: LoadedModel, progre
     use_operators(hook, model.module)
 
     progress("measuring memory")
-    memory = _size(config, backend, model, groups, max_model_len)
+    limits = BatchLimits(
+        max_tokens=config.max_num_batched_tokens,
+        max_seqs=config.max_num_seqs,
+        max_blocks=-(-max_model_len // block_size),
+        block_size=block_size,
+    )
+    recording = Recording(hook, model, groups, limits)
+    graphs_nbytes = _graph_memory(recording, progress) if config.enable_graphs else None
+    memory = _size(config, backend, model, groups, max_model_len, graphs_nbytes or 0)
     num_blocks = memory.num_blocks
     progress(f"allocating {num_blocks} KV blocks of {block_size} tokens")
     caches = allocate(hook, groups, num_blocks)
@@ -113,17 +124,16 @@ def _assemble(config: EngineConfig, backend: Backend, model: LoadedModel, progre
     kv = make_kv(PoolShape(num_blocks, block_size), config.num_host_blocks, index)
     roles = make_roles(config.service, scheduler_config, costs, config.registry)
     scheduler = Scheduler(scheduler_config, kv, replace(roles, recorder=log))
-    limits = BatchLimits(
-        max_tokens=config.max_num_batched_tokens,
-        max_seqs=config.max_num_seqs,
-        max_blocks=kv.blocks_for(min(max_model_len, num_blocks * block_size)),
-        block_size=block_size,
-    )
+    graphs: DecodeGraphs | None = None
+    if graphs_nbytes is not None:
+        progress("recording decode steps")
+        graphs = recording.record(caches, num_blocks)
+    limits = replace(limits, max_blocks=kv.blocks_for(min(max_model_len, num_blocks * block_size)))
     rows = RowTable(limits.max_seqs, limits.max_blocks, model.eos_token_ids)
-    executor = LocalExecutor(LocalParts(hook, model, kv_memory, rows, BatchBuilder(hook, limits)))
+    executor = LocalExecutor(LocalParts(hook, model, kv_memory, rows, BatchBuilder(hook, limits), graphs))
     facts = ModelFacts(model.vocab_size, model.eos_token_ids, model.tokenizer or NoText())
     engine = Engine(EngineParts(scheduler, executor, facts, costs, time.perf_counter, config.seed, log))
-    return Built(engine, backend, model, memory, block_size, max_model_len)
+    return Built(engine, backend, model, memory, block_size, max_model_len, graphs)
 
 
 def _check_capabilities(config: EngineConfig, backend: Backend) -> None:
@@ -148,8 +158,22 @@ def _max_model_len(config: EngineConfig, model: LoadedModel) -> int:
     return config.max_model_len
 
 
+def _graph_memory(recording: Recording, progress: Callable[[str], None]) -> int | None:
+    """Bytes that recorded decode steps keep; None where none are to be: steps are told kernel by kernel then."""
+    try:
+        return recording.measure()
+    except Unsupported as refusal:
+        progress(f"decode steps are not recorded: {refusal}")
+        return None
+
+
 def _size(
-    config: EngineConfig, backend: Backend, model: LoadedModel, groups: tuple[LayerGroup, ...], max_model_len: int
+    config: EngineConfig,
+    backend: Backend,
+    model: LoadedModel,
+    groups: tuple[LayerGroup, ...],
+    max_model_len: int,
+    graphs_nbytes: int,
 ) -> MemoryReport:
     hook = backend.hook
     step = LargestStep(
@@ -158,7 +182,7 @@ def _size(
         num_logits=config.max_num_seqs + PROMPT_LOGPROBS_CHUNK,
         num_samples=config.max_num_seqs,
     )
-    measured = profile(hook, model, groups, step)
+    measured = replace(profile(hook, model, groups, step), graphs=graphs_nbytes)
     limits = SizingLimits(
         memory_fraction=config.memory_fraction,
         block_nbytes=sum(hook.kv_block_nbytes(spec=group.spec) for group in groups),

@@ -29,6 +29,7 @@ class EngineConfig:
     max_num_batched_tokens: int = 2048
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
+    enable_graphs: bool = True  #: record decode steps where the backend can
     preemption: str = "auto"
     policy: str = "fcfs"
     extensions: tuple[str, ...] = ()

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from baseboard.contract import BackendHooks, PendingStep, RowLogprobs, StepPlan, StepResult, TokenLogprobs
+from baseboard.runtime.graph_batch import DecodeBatch
+from baseboard.runtime.graphs import DecodeGraphs
 from baseboard.runtime.kv_memory import KVMemory
 from baseboard.runtime.logprobs import prompt_logprobs
 from baseboard.runtime.model_loaded import LoadedModel
@@ -41,6 +43,7 @@ class LocalParts:
     kv: KVMemory
     rows: RowTable
     builder: BatchBuilder
+    graphs: DecodeGraphs | None = None  #: None: every step is told kernel by kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +87,15 @@ class LocalExecutor:
         return Finished(self._sample(plan, step, wanted, logits))
 
     def close(self) -> None:
+        if self._parts.graphs is not None:
+            self._parts.graphs.release()
         self._parts.model.bridge.release()
 
     def _forward(self, step: Assembled, wanted: Sequence[_Wanted]) -> Tensor:
         parts = self._parts
+        decodes, num_rows = DecodeBatch(step.batch, step.token_ids), sum(w.end - w.first for w in wanted)
+        if parts.graphs is not None and parts.graphs.takes(decodes, num_rows):
+            return parts.graphs.run(decodes)
         metadata = [
             parts.hook.build_attention_metadata(batch=step.batch, cache=cache.device) for cache in parts.kv.caches
         ]

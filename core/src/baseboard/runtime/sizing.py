@@ -16,6 +16,7 @@ class MemoryProfile:
     weights: int
     held: int  #: all that this process holds now: weights, libraries, code
     activation_peak: int  #: that a worst-case step takes on top, and gives back
+    graphs: int = 0  #: that recorded decode steps keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,16 @@ class MemoryReport:
     kv_cache: int
     num_blocks: int
     block_nbytes: int
+    graphs: int = 0  #: recorded decode steps
 
     def lines(self) -> tuple[tuple[str, int], ...]:
         """Items and their bytes, for people."""
+        recorded = (("recorded decode steps", self.graphs),) if self.graphs else ()
         return (
             ("weights", self.weights),
             ("libraries and buffers", self.other_held),
             ("activation peak", self.activations),
+            *recorded,
             ("KV cache", self.kv_cache),
             ("margin", self.margin),
         )
@@ -62,8 +66,8 @@ def size_pool(profile: MemoryProfile, limits: SizingLimits) -> MemoryReport:
     ``MemoryShortage`` when not even one sequence fits.
     """
     budget = int(limits.memory_fraction * profile.total)
-    by_budget = budget - profile.held - profile.activation_peak
-    by_free = profile.free - profile.activation_peak
+    by_budget = budget - profile.held - profile.activation_peak - profile.graphs
+    by_free = profile.free - profile.activation_peak - profile.graphs
     room = min(by_budget, by_free)
     per_sequence = -(-(limits.max_model_len - 1) // limits.block_size)
     num_blocks = min(room // limits.block_nbytes - 1, per_sequence * limits.max_num_seqs)  # 1 is the null block
@@ -76,17 +80,18 @@ def size_pool(profile: MemoryProfile, limits: SizingLimits) -> MemoryReport:
         weights=profile.weights,
         other_held=profile.held - profile.weights,
         activations=profile.activation_peak,
-        margin=budget - profile.held - profile.activation_peak - kv_cache,
+        margin=budget - profile.held - profile.activation_peak - profile.graphs - kv_cache,
         kv_cache=kv_cache,
         num_blocks=num_blocks,
         block_nbytes=limits.block_nbytes,
+        graphs=profile.graphs,
     )
 
 
 def given_pool(profile: MemoryProfile, limits: SizingLimits, num_blocks: int) -> MemoryReport:
     """The same account for a pool whose size the user named."""
     kv_cache = (num_blocks + 1) * limits.block_nbytes
-    used = profile.held + profile.activation_peak + kv_cache
+    used = profile.held + profile.activation_peak + profile.graphs + kv_cache
     return MemoryReport(
         total=profile.total,
         budget=max(used, int(limits.memory_fraction * profile.total)),
@@ -97,6 +102,7 @@ def given_pool(profile: MemoryProfile, limits: SizingLimits, num_blocks: int) ->
         kv_cache=kv_cache,
         num_blocks=num_blocks,
         block_nbytes=limits.block_nbytes,
+        graphs=profile.graphs,
     )
 
 
@@ -113,6 +119,7 @@ def _shortage(profile: MemoryProfile, limits: SizingLimits, room: int, per_seque
         f"one sequence of max_model_len={limits.max_model_len} tokens needs {need:,} bytes of KV cache and "
         f"{max(0, room):,} are left: {need - max(0, room):,} bytes are missing. "
         f"Budget {budget:,} (memory_fraction={limits.memory_fraction} of {profile.total:,}), held {profile.held:,} "
-        f"(weights {profile.weights:,}), activation peak {profile.activation_peak:,}, free {profile.free:,}. "
+        f"(weights {profile.weights:,}), activation peak {profile.activation_peak:,}, "
+        f"recorded decode steps {profile.graphs:,}, free {profile.free:,}. "
         f"Lower max_model_len ({way_out}) or raise memory_fraction"
     )

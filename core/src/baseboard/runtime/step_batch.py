@@ -32,7 +32,7 @@ class Assembled:
     token_ids: NDArray[np.int64]  #: ``[T]``
 
 
-class _Buffers:
+class StepBuffers:
     """One set of host arrays, as long as the largest step."""
 
     def __init__(self, hook: BackendHooks, limits: BatchLimits) -> None:
@@ -52,7 +52,7 @@ class BatchBuilder:
 
     def __init__(self, hook: BackendHooks, limits: BatchLimits) -> None:
         self._limits: Final = limits
-        self._pair: Final = (_Buffers(hook, limits), _Buffers(hook, limits))
+        self._pair: Final = (StepBuffers(hook, limits), StepBuffers(hook, limits))
         self._turn = 0
 
     def build(self, plan: StepPlan, table: RowTable) -> Assembled:
@@ -98,13 +98,15 @@ class BatchBuilder:
         )
         return Assembled(batch, tuple(order.tolist()), rows, token_ids)
 
-    def _tables(self, buffers: _Buffers, table: RowTable, lines: NDArray[np.int64], max_len: int) -> NDArray[np.int32]:
+    def _tables(
+        self, buffers: StepBuffers, table: RowTable, lines: NDArray[np.int64], max_len: int
+    ) -> NDArray[np.int32]:
         width = -(-max_len // self._limits.block_size)
         out = buffers.block_tables[: len(lines) * width].reshape(len(lines), width)
         out[:] = table.blocks[lines, :width]
         return out
 
-    def _next_buffers(self) -> _Buffers:
+    def _next_buffers(self) -> StepBuffers:
         self._turn = 1 - self._turn
         return self._pair[self._turn]
 
