@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,8 +15,10 @@ from baseboard.contract import (
     BackendFault,
     BackendUnavailable,
     Capabilities,
+    GraphRunner,
     KVCache,
     KVCacheSpec,
+    LayerKind,
     MemorySnapshot,
     OperatorKernel,
     StepBatch,
@@ -31,6 +33,7 @@ from baseboard_ascend_npu.device_module import npu
 from baseboard_ascend_npu.factory import KernelFactory
 from baseboard_ascend_npu.faults import device_faults
 from baseboard_ascend_npu.fused_operators import make_operator
+from baseboard_ascend_npu.graphs import NpuGraphRunner, can_capture
 from baseboard_ascend_npu.host import PinnedHost, Upload
 from baseboard_ascend_npu.metadata import StepMetadata
 from baseboard_ascend_npu.operators import Operators
@@ -149,6 +152,16 @@ class AscendBackend:
         """Those of :mod:`baseboard_ascend_npu.fused_operators`; None for every other name."""
         self._open()
         return make_operator(self.kernels.operators, name, spec)
+
+    @hookimpl
+    def graph_runner(self, layers: Sequence[LayerKind]) -> GraphRunner | None:
+        """None for a model with layers that are gathered: these are told something else in every step."""
+        self._open()
+        with device_faults():
+            ways = [(choose_way(layer.kv, layer.attention, self._available), layer.attention) for layer in layers]
+            if not can_capture() or not all(self.kernels.tells_lengths_alone(*way) for way in ways):
+                return None
+            return NpuGraphRunner()
 
     @hookimpl
     def synchronize(self) -> None:

@@ -35,6 +35,10 @@ class KernelFactory:
             return FusedKernel(ops.scatter, with_sinks, pre_tokens)
         return FusedKernel(ops.scatter, FusedCall(ops.fused, attention, self.mask), pre_tokens)
 
+    def tells_lengths_alone(self, way: Way, attention: AttentionSpec) -> bool:
+        """Whether a kernel's decode steps differ in nothing but the lengths that the operator is told, and tensors."""
+        return way is not Way.GATHER and (attention.sliding_window is None or self.band is not None)
+
     @cached_property
     def mask(self) -> torch.Tensor:
         """The compressed mask, 4 MiB."""

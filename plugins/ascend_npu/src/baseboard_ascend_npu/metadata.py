@@ -55,6 +55,20 @@ class StepMetadata:
         #: Host memory on purpose, int32 ``[num_decodes]``: the paged operator reads it when it runs.
         self.decode_lengths: Final = torch.tensor(self.lengths[: batch.num_decodes], dtype=torch.int32)
 
+    def take(self, other: StepMetadata) -> None:
+        """Let the tensors of this one have the numbers of ``other``, of a step of the same shapes, in stream order.
+
+        Lengths stay as they are: the operators took them when they were told. ``ValueError`` for another shape.
+        """
+        shapes = [(tuple(step.tables.shape), tuple(step.slots.shape)) for step in (self, other)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"a step with tables and slots of shapes {shapes[1]} cannot be replayed as one of {shapes[0]}: "
+                f"pad it to that, with a slot of its own for each token"
+            )
+        self.tables.copy_(other.tables)
+        self.slots.copy_(other.slots)
+
     def groups(self, selection: Selection) -> tuple[RowGroup, ...]:
         """The rows that layers gather for themselves; made on first use, kept for the layers after."""
         if selection not in self._groups:

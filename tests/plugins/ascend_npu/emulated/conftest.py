@@ -29,6 +29,7 @@ with warnings.catch_warnings():
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("filterwarnings", "ignore:Cannot create tensor with internal format:UserWarning")
     config.addinivalue_line("filterwarnings", "ignore:.*torch_npu.*:UserWarning")
+    config.addinivalue_line("filterwarnings", "ignore:TypedStorage is deprecated:UserWarning")  # its way to copy
 
 
 @pytest.fixture(scope="session")

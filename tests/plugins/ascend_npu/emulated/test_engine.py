@@ -12,7 +12,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from baseboard import SamplingParams
-from baseboard.contract import Unsupported
+from baseboard.contract import BackendFault, MemoryShortage, Unsupported
+from baseboard.engine.engine import Prompt
 from baseboard.engine.results import RequestOutput
 from baseboard.llm import LLM
 from baseboard.runtime.loader import wrap_model
@@ -123,16 +124,17 @@ def on_npu(name: str, dtype: str = "bfloat16") -> Any:
     return build(name, getattr(torch, dtype), **MODELS[name][0]).to("npu")
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize(("dtype", "graphs"), [("bfloat16", True), ("bfloat16", False), ("float16", True)])
 @pytest.mark.parametrize("name", MODELS)
-def test_tokens_are_those_of_the_reference(npu: EmulatedNpu, name: str, dtype: str) -> None:
+def test_tokens_are_those_of_the_reference(npu: EmulatedNpu, name: str, dtype: str, graphs: bool) -> None:
     asked, truth = prompts(name, 5), expected(name, dtype, 5)
-    with open_llm(on_npu(name, dtype), "ascend_npu", dtype) as llm:
+    with open_llm(on_npu(name, dtype), "ascend_npu", dtype, enable_graphs=graphs) as llm:
         assert tokens_of(llm.generate(asked, GREEDY)) == truth
         warm = llm.generate(asked, GREEDY)  # whole blocks of 16 but for the last token come from the prefix cache
         assert tokens_of(warm) == truth
         assert [output.num_cached_tokens for output in warm] == [(length - 1) // 16 * 16 for length in LENGTHS]
         assert llm.stats()["num_steps"] > sum(LENGTHS) // 24  # prompts went in chunks
+        assert (llm.stats()["num_replayed_steps"] > 4) == graphs
     if dtype == "bfloat16":
         assert {each for each in npu.log if "attention" in each} == MODELS[name][1]
     assert "npu::npu_rms_norm" in npu.log
@@ -155,6 +157,7 @@ def test_preemption_changes_nothing(standin: StandIn, name: str, mode: str, late
     ):
         assert tokens_of(llm.generate(asked, MANY)) == truth
         stats = llm.stats()
+    assert stats["num_replayed_steps"] > 0
     assert stats["num_preemptions"] > 0
     assert (stats["num_swaps_out"] > 0) == (mode == "swap")
 
@@ -182,6 +185,37 @@ def test_a_model_with_softcap_is_refused_when_it_is_loaded() -> None:
         Unsupported, match=r"ascend_npu cannot run .*softcap 5\.0 is not supported: no attention operator"
     ):
         open_llm(model.to("npu"), "ascend_npu")
+
+
+def test_a_device_lost_in_a_step_ends_every_request_with_the_reason(standin: StandIn) -> None:
+    with open_llm(on_npu("llama"), "ascend_npu") as llm:
+        engine = llm.built.engine
+        for prompt in prompts("llama", 5):
+            engine.add(Prompt(tuple(prompt["prompt_token_ids"])), GREEDY)
+        engine.step()
+        with standin.lost():
+            ended = engine.step().finished
+            assert len(ended) == len(LENGTHS)
+            assert {output.outputs[0].finish_reason for output in ended} == {"error"}
+            assert all("CANN error 507010" in str(output.outputs[0].error) for output in ended)
+            with pytest.raises(BackendFault, match="507010"):
+                llm.generate([{"prompt_token_ids": [1, 2]}], GREEDY)
+            llm.close()
+
+
+def test_a_host_pool_that_the_driver_does_not_pin(standin: StandIn) -> None:
+    model = on_npu("llama")
+    standin.set_pinned_capacity(standin.pinned_used() + (1 << 20))
+    try:
+        with pytest.raises(MemoryShortage, match=r"a host pool of 500 blocks .* refused to pin .* num_host_blocks"):
+            open_llm(model, "ascend_npu", num_host_blocks=500)
+    finally:
+        standin.set_pinned_capacity(64 << 30)
+
+
+def test_a_pool_larger_than_the_device() -> None:
+    with pytest.raises(MemoryShortage, match=r"the NPU has 4,294,967,296 bytes .* lower num_kv_blocks"):
+        open_llm(on_npu("llama"), "ascend_npu", num_kv_blocks=120_000)
 
 
 def test_more_sequences_than_the_operators_take() -> None:

@@ -40,6 +40,8 @@ class StandIn:
         self._library.standin_set_pinned_capacity.argtypes = [ctypes.c_size_t]
         self._library.standin_launch.argtypes = [ctypes.c_void_p, ctypes.c_uint64]
         self._library.standin_capturing.argtypes = [ctypes.c_void_p]
+        self._library.standin_updating.argtypes = [ctypes.c_void_p]
+        self._library.standin_dropped.restype = ctypes.c_uint64
         self._library.standin_calls.argtypes = [ctypes.c_char_p]
         self._library.standin_calls.restype = ctypes.c_long
         self._library.standin_pending.restype = ctypes.c_long
@@ -90,6 +92,10 @@ class StandIn:
         finally:
             self._library.standin_set_batch(1)
 
+    def find(self) -> None:
+        """Have the device back, after it was lost or hung."""
+        self._library.standin_lose(0)
+
     @contextmanager
     def lost(self, code: int = LOST_HEARTBEAT) -> Iterator[None]:
         """Lose the device: every call fails with ``code``."""
@@ -97,4 +103,4 @@ class StandIn:
         try:
             yield
         finally:
-            self._library.standin_lose(0)
+            self.find()

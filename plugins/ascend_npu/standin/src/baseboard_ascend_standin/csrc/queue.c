@@ -1,59 +1,25 @@
-/* Streams, events and captured models.
+/* Streams, events and copies.
  *
  * A stream is a queue of work. Normally work runs when it is enqueued. With standin_late it runs when something waits
  * for it: a synchronisation, a wait of another stream that runs itself, or a query, which runs one piece of work. So a
  * program that forgets to wait reads what was there before.
  */
-#include "standin.h"
+#include "queue.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-typedef struct event {
-    long recorded, done; /* how often it was enqueued, and the last of these that has run */
-    struct stream *stream; /* of the last record */
-    struct timespec time;
-    int users; /* its handle and the work that names it */
-} event;
-
-typedef enum { COPY, FILL, RECORD, WAIT, CALL } kind;
-
-typedef struct work {
-    struct work *next;
-    kind what;
-    void *to;
-    const void *from;
-    size_t size;
-    int value;
-    event *on;
-    struct stream *by; /* WAIT: the stream that records */
-    long serial;
-    uint64_t token; /* CALL */
-} work;
-
-typedef struct stream {
-    struct stream *next;
-    int32_t id;
-    work *first, *last;
-    struct model *capture; /* where work goes instead, while it is captured */
-} stream;
-
-typedef struct model {
-    work *first, *last;
-} model;
 
 int standin_late = 0;
 int standin_has_batch = 1;
 
-static stream default_stream = {NULL, 0, NULL, NULL, NULL};
+static stream default_stream;
 static stream *streams = &default_stream;
 static int32_t last_id = 0;
 static void (*on_call)(uint64_t) = NULL;
 
-static stream *of(void *handle) { return handle ? handle : &default_stream; }
+stream *standin_stream(void *handle) { return handle ? handle : &default_stream; }
 
-static void release(event *e) {
+void standin_release(event *e) {
     if (--e->users == 0) free(e);
 }
 
@@ -61,6 +27,13 @@ static void run_one(stream *s);
 
 static void run_until(stream *s, event *e, long serial) {
     while (e->done < serial && s->first) run_one(s);
+}
+
+/* The others may write it. Where nobody does, a device hangs until somebody loses patience. */
+static void wait_for(const stream *waiting, const uint64_t *at, uint64_t value) {
+    for (stream *s = streams; s && *at != value; s = s->next)
+        while (s != waiting && s->first && *at != value) run_one(s);
+    if (*at != value) standin_lost = ACL_ERROR_RT_STREAM_SYNC_TIMEOUT;
 }
 
 static void run_one(stream *s) {
@@ -71,50 +44,52 @@ static void run_one(stream *s) {
     case COPY: memmove(w->to, w->from, w->size); break;
     case FILL: memset(w->to, w->value, w->size); break;
     case WAIT: run_until(w->by, w->on, w->serial); break;
-    case CALL: on_call(w->token); break;
+    case CALL: on_call(w->task ? w->task->token : w->token); break;
+    case WRITE_VALUE: *(uint64_t *)w->to = w->token; break;
+    case WAIT_VALUE: wait_for(s, w->to, w->token); break;
     case RECORD:
         w->on->done = w->serial;
         clock_gettime(CLOCK_MONOTONIC, &w->on->time);
         break;
     }
-    if (w->on) release(w->on);
+    if (w->on) standin_release(w->on);
     free(w);
 }
 
-static void drain(stream *s) {
+void standin_drain(stream *s) {
     while (s->first) run_one(s);
 }
 
 void standin_drain_all(void) {
-    for (stream *s = streams; s; s = s->next) drain(s);
+    for (stream *s = streams; s; s = s->next) standin_drain(s);
 }
 
-static void append(work **first, work **last, work *w) {
+void standin_append(work **first, work **last, work *w) {
     w->next = NULL;
     if (*last) (*last)->next = w;
     else *first = w;
     *last = w;
 }
 
-static aclError enqueue(void *handle, work template) {
+aclError standin_enqueue(void *handle, work template) {
     if (standin_lost) return standin_lost;
-    stream *s = of(handle);
+    stream *s = standin_stream(handle);
     work *w = malloc(sizeof *w);
     *w = template;
     if (w->on) w->on->users++;
-    if (s->capture) {
-        append(&s->capture->first, &s->capture->last, w);
-        return ACL_SUCCESS;
-    }
-    append(&s->first, &s->last, w);
-    if (!standin_late) drain(s);
+    aclError error;
+    if (standin_take(s, w, &error)) return error;
+    standin_append(&s->first, &s->last, w);
+    if (!standin_late) standin_drain(s);
     return ACL_SUCCESS;
 }
 
 /* Work that lives in the program: the operators that it computes. */
 void standin_on_call(void (*function)(uint64_t)) { on_call = function; }
-aclError standin_launch(void *handle, uint64_t token) { return enqueue(handle, (work){.what = CALL, .token = token}); }
-int standin_capturing(void *handle) { return of(handle)->capture != NULL; }
+aclError standin_launch(void *handle, uint64_t token) {
+    return standin_enqueue(handle, (work){.what = CALL, .token = token});
+}
+
 long standin_pending(void) {
     long n = 0;
     for (stream *s = streams; s; s = s->next)
@@ -127,8 +102,9 @@ static aclError copy(void *to, size_t room, const void *from, size_t size, int d
     if (size > room) return ACL_ERROR_RT_PARAM_INVALID;
     int at_once = (direction == HOST_TO_DEVICE && !standin_is_pinned(from, size)) ||
                   (direction == DEVICE_TO_HOST && !standin_is_pinned(to, size));
-    aclError error = enqueue(handle, (work){.what = COPY, .to = to, .from = from, .size = size});
-    if (!error && at_once) drain(of(handle));
+    if (at_once && standin_stream(handle)->capture) return ACL_ERROR_RT_PARAM_INVALID;
+    aclError error = standin_enqueue(handle, (work){.what = COPY, .to = to, .from = from, .size = size});
+    if (!error && at_once) standin_drain(standin_stream(handle));
     return error;
 }
 
@@ -181,7 +157,7 @@ aclError aclrtMemcpyBatchAsync(void **to, size_t *room, void **from, size_t *siz
 
 aclError aclrtMemsetAsync(void *to, size_t room, int32_t value, size_t size, void *handle) {
     if (size > room) return ACL_ERROR_RT_PARAM_INVALID;
-    return enqueue(handle, (work){.what = FILL, .to = to, .value = value, .size = size});
+    return standin_enqueue(handle, (work){.what = FILL, .to = to, .value = value, .size = size});
 }
 
 aclError aclrtMemset(void *to, size_t room, int32_t value, size_t size) {
@@ -206,14 +182,15 @@ aclError aclrtCreateStreamWithConfig(void **handle, uint32_t priority, uint32_t 
 }
 
 aclError aclrtStreamGetId(void *handle, int32_t *id) {
-    *id = of(handle)->id;
+    *id = standin_stream(handle)->id;
     return ACL_SUCCESS;
 }
 
 aclError aclrtSynchronizeStream(void *handle) {
     standin_count("aclrtSynchronizeStream");
     if (standin_lost) return standin_lost;
-    drain(of(handle));
+    if (standin_stream(handle)->capture) return ACL_ERROR_RT_PARAM_INVALID; /* what is captured does not run */
+    standin_drain(standin_stream(handle));
     return ACL_SUCCESS;
 }
 
@@ -230,8 +207,8 @@ aclError aclrtSynchronizeDeviceWithTimeout(int32_t timeout) { return aclrtSynchr
 
 aclError aclrtStreamQuery(void *handle, int *status) {
     if (standin_lost) return standin_lost;
-    *status = of(handle)->first != NULL;
-    if (of(handle)->first) run_one(of(handle));
+    *status = standin_stream(handle)->first != NULL;
+    if (standin_stream(handle)->first) run_one(standin_stream(handle));
     return ACL_SUCCESS;
 }
 
@@ -248,20 +225,20 @@ aclError aclrtCreateEventWithFlag(void **handle, uint32_t flags) { return aclrtC
 aclError aclrtCreateEvent(void **handle) { return aclrtCreateEventExWithFlag(handle, 0); }
 
 aclError aclrtDestroyEvent(void *handle) {
-    release(handle);
+    standin_release(handle);
     return ACL_SUCCESS;
 }
 
 aclError aclrtRecordEvent(void *handle, void *on_stream) {
     event *e = handle;
-    e->stream = of(on_stream);
-    return enqueue(on_stream, (work){.what = RECORD, .on = e, .serial = ++e->recorded});
+    e->stream = standin_stream(on_stream);
+    return standin_enqueue(on_stream, (work){.what = RECORD, .on = e, .serial = ++e->recorded});
 }
 
 aclError aclrtStreamWaitEvent(void *waiting, void *handle) {
     event *e = handle;
     if (!e->recorded) return ACL_SUCCESS;
-    return enqueue(waiting, (work){.what = WAIT, .on = e, .by = e->stream, .serial = e->recorded});
+    return standin_enqueue(waiting, (work){.what = WAIT, .on = e, .by = e->stream, .serial = e->recorded});
 }
 
 aclError aclrtSynchronizeEvent(void *handle) {
@@ -295,41 +272,13 @@ aclError aclrtEventElapsedTime(float *milliseconds, void *begin, void *end) {
     return ACL_SUCCESS;
 }
 
-/* Captured models: a list of work that is enqueued again at each execution. */
-aclError aclmdlRICaptureBegin(void *handle, int mode) {
-    drain(of(handle));
-    of(handle)->capture = calloc(1, sizeof(model));
-    return ACL_SUCCESS;
+/* Values in device memory, which external events are made of. */
+aclError aclrtValueWrite(void *at, uint64_t value, uint32_t flag, void *handle) {
+    standin_count("aclrtValueWrite");
+    return standin_enqueue(handle, (work){.what = WRITE_VALUE, .to = at, .token = value});
 }
 
-aclError aclmdlRICaptureGetInfo(void *handle, int *status, void **captured) {
-    *status = of(handle)->capture != NULL;
-    if (captured) *captured = of(handle)->capture;
-    return ACL_SUCCESS;
-}
-
-aclError aclmdlRICaptureEnd(void *handle, void **captured) {
-    *captured = of(handle)->capture;
-    of(handle)->capture = NULL;
-    return ACL_SUCCESS;
-}
-
-aclError aclmdlRIExecuteAsync(void *captured, void *handle) {
-    for (work *w = ((model *)captured)->first; w; w = w->next) {
-        aclError error = enqueue(handle, *w);
-        if (error) return error;
-    }
-    return ACL_SUCCESS;
-}
-
-aclError aclmdlRIDestroy(void *captured) {
-    model *m = captured;
-    while (m->first) {
-        work *w = m->first;
-        m->first = w->next;
-        if (w->on) release(w->on);
-        free(w);
-    }
-    free(m);
-    return ACL_SUCCESS;
+aclError aclrtValueWait(void *at, uint64_t value, uint32_t flag, void *handle) {
+    standin_count("aclrtValueWait");
+    return standin_enqueue(handle, (work){.what = WAIT_VALUE, .to = at, .token = value});
 }

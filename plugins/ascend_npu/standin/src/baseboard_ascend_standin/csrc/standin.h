@@ -1,7 +1,8 @@
 /* A stand-in for CANN's C library: devices made of host memory, streams that really queue.
  *
  *   memory.c   device and pinned memory with a capacity each
- *   queue.c    streams, events, captured models: what is enqueued, and when it runs
+ *   queue.c    streams, events, copies: what is enqueued, and when it runs
+ *   graph.c    captured models, and exchanging the tasks in them
  *   device.c   device numbers, names, errors, and the switches that tests turn
  *
  * Every other symbol of the wheel is made by build.py: it counts its calls and answers success.
@@ -21,6 +22,7 @@ enum {
     ACL_ERROR_RT_CONTEXT_NULL = 107002,
     ACL_ERROR_RT_FEATURE_NOT_SUPPORT = 207000,
     ACL_ERROR_RT_MEMORY_ALLOCATION = 207001,
+    ACL_ERROR_RT_STREAM_SYNC_TIMEOUT = 507046,
 };
 
 enum { HOST_TO_HOST = 0, HOST_TO_DEVICE = 1, DEVICE_TO_HOST = 2, DEVICE_TO_DEVICE = 3 };

@@ -56,15 +56,21 @@ _INSTEAD: Final[dict[str, Callable[..., Any]]] = {"aten::histc": _histogram}
 _CALLBACK: Final = ctypes.CFUNCTYPE(None, ctypes.c_uint64)
 
 
+#: Room that a captured operator asks for. None is needed here, but it has to be a tensor of the NPU.
+_WORKSPACE: Final = "_get_max_workspace"
+_WORKSPACE_NBYTES: Final = 512
+
+
 class EmulatedNpu(TorchDispatchMode):
     """While active, operators on NPU tensors are computed. ``log`` has the name of each call of torch_npu's own."""
+
+    _tokens: Final = itertools.count(1)  # what is captured under one may be dropped under another
 
     def __init__(self, standin: StandIn, chip: Chip) -> None:
         super().__init__()
         self.chip = chip
         self.log: list[str] = []
         self._library: Final = standin.library
-        self._tokens: Final = itertools.count(1)
         self._work: Final[dict[int, Callable[[], None]]] = {}
         self._once: Final[set[int]] = set()
         self._failure: BaseException | None = None
@@ -85,8 +91,10 @@ class EmulatedNpu(TorchDispatchMode):
         if name not in _WHOLE and _is_composite(func):
             with self:
                 return func.decompose(*args, **kwargs)
-        if func.is_view:
+        if func.is_view or name.endswith("_infer_output"):
             return func(*args, **kwargs)
+        if name.endswith(_WORKSPACE):
+            return torch.empty(_WORKSPACE_NBYTES, dtype=torch.uint8, device="npu")
         return self._compute(func, args, kwargs)
 
     def check(self) -> None:
@@ -129,11 +137,16 @@ class EmulatedNpu(TorchDispatchMode):
                 raise NotImplementedError(f"{func._schema.name} has no emulation")
             self.log.append(func._schema.name)
         job = _Job(func, args, kwargs, emulation, self.chip)
-        if self._is_late():
+        if self._is_late() or "out" in kwargs:
             out = job.allocate()
             if out is not None:
+                value = out.value
+                if self._lives_on():
+                    job.let_go(out)
                 self._launch(func, lambda: job.run_into(out))
-                return out.value
+                return value
+        if self._lives_on():
+            raise RuntimeError(f"{func}: the size of its result depends on numbers, which a capture does not have")
         results: list[Any] = []
         self._launch(func, lambda: results.append(job.run()))
         if not results:  # the device is late, and how large the result is depends on numbers: so does the program
@@ -142,18 +155,22 @@ class EmulatedNpu(TorchDispatchMode):
         return job.on_npu(results[0])
 
     def _is_late(self) -> bool:
-        stream = torch_npu._C._npu_getCurrentRawStream(torch.npu.current_device())
-        return bool(ctypes.c_int.in_dll(self._library, "standin_late").value or self._library.standin_capturing(stream))
+        return bool(ctypes.c_int.in_dll(self._library, "standin_late").value or self._lives_on())
+
+    def _lives_on(self) -> bool:
+        """Whether what is launched now belongs to a captured model: then it runs with every execution."""
+        stream = _current_stream()
+        return bool(self._library.standin_capturing(stream) or self._library.standin_updating(stream))
 
     def _launch(self, func: Any, work: Callable[[], None]) -> None:
         self.check()
         token = next(self._tokens)
-        stream = torch_npu._C._npu_getCurrentRawStream(torch.npu.current_device())
-        captured = self._library.standin_capturing(stream)
         self._work[token] = work
-        if not captured:  # else it runs again with every replay
+        if not self._lives_on():
             self._once.add(token)
-        error = self._library.standin_launch(stream, token)
+        error = self._library.standin_launch(_current_stream(), token)
+        while dropped := self._library.standin_dropped():
+            self._work.pop(dropped, None)
         if error:
             raise RuntimeError(f"launch of {func}: NPU function error: error code is {error}")
         self.check()
@@ -163,17 +180,18 @@ class EmulatedNpu(TorchDispatchMode):
         work = self._work.pop(token) if token in self._once else self._work[token]
         self._once.discard(token)
         try:
-            work()
+            with torch.inference_mode():  # as no program's tensors are: it may run anywhere, and writes to all
+                work()
         except Exception as error:  # whatever it is, it is raised at the program's next call
             self._failure = self._failure or error
 
 
 class _Results:
-    """Tensors of the NPU that stand for what a call returns before it has run."""
+    """Tensors of the NPU that stand for what a call returns before it has run, and their memory."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        self.tensors = [leaf for leaf in tree_flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+        self.places = [alias(leaf) for leaf in _tensors(value)]
 
 
 class _Job:
@@ -184,7 +202,7 @@ class _Job:
         self._given = (args, kwargs)
         self._emulation = emulation
         self._chip = chip
-        self._aliases: dict[int, torch.Tensor] = {}  # by id of the alias: the NPU tensor
+        self._aliases: dict[int, torch.Tensor | None] = {}  # by id of the alias: the NPU tensor
         self._kept: list[torch.Tensor] = []
         self._host = tree_map(self._to_host, self._given)
 
@@ -196,9 +214,15 @@ class _Job:
         return self._emulation(self._call(args, kwargs))
 
     def run_into(self, out: _Results) -> None:
-        for place, leaf in zip(out.tensors, _tensors(self.run()), strict=True):
+        for place, leaf in zip(out.places, _tensors(self.run()), strict=True):
             if id(leaf) not in self._aliases:
-                alias(place).copy_(leaf)
+                place.copy_(leaf)
+
+    def let_go(self, out: _Results) -> None:
+        """Hold no tensors any more, only where they lie: a captured model does not keep what it works on."""
+        self._given = ((), {})
+        self._aliases = dict.fromkeys(self._aliases)
+        out.value = None
 
     def on_npu(self, result: Any) -> Any:
         """A result of :meth:`run` as NPU tensors: the arguments themselves where they were written to."""
@@ -206,6 +230,8 @@ class _Job:
 
     def allocate(self) -> _Results | None:
         """Room for the result, by running the operator's own shape function; None where it depends on numbers."""
+        if "out" in self._given[1]:
+            return _Results(tuple(self._given[1]["out"]))
         written = list(self._written())
         if written or not self._func._schema.returns:
             returned = written[: len(self._func._schema.returns)]
@@ -251,6 +277,10 @@ class _Job:
         made = _empty_on_npu(leaf)
         alias(made).copy_(leaf)
         return made
+
+
+def _current_stream() -> int:
+    return torch_npu._C._npu_getCurrentRawStream(torch.npu.current_device())
 
 
 def _empty_on_npu(like: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ _CHECKS = Checks("fused")
 _INT32 = 2**31 - 1
 _USED = {
     "query", "key", "value", "atten_mask", "block_table", "input_layout", "sparse_mode", "pre_tokens", "next_tokens",
-    "block_size", "inner_precise", "num_key_value_heads",
+    "block_size", "inner_precise", "num_key_value_heads", "workspace", "out",
 }  # fmt: skip
 
 
