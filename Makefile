@@ -8,6 +8,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 # Two workers with one thread each: a team of threads that has to share its cores waits for itself.
 PYTEST := OMP_NUM_THREADS=1 BASEBOARD_TEST_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
+HAS_TORCH_NPU := $(filter Linux,$(shell uname -s))
 CPU    := $(shell find plugins/cpu_avx512 -name build -prune -o -type f -print 2>/dev/null)
 
 .PHONY: demo test lint format bench long-tests mutants selfcheck clean test-cuda cuda-compile gpu-check test-npu npu-check
@@ -16,9 +17,14 @@ CPU    := $(shell find plugins/cpu_avx512 -name build -prune -o -type f -print 2
 demo: $(VENV)/.demo $(VENV)/.cpu
 	@$(BIN)/baseboard generate --chat --temperature 0 --max-tokens 64 "What is the capital of France?"
 
-## test: everything
-test: $(VENV)/.dev
+## test: everything; the Ascend plugin in a venv of its own, where torch_npu has wheels
+test: $(VENV)/.dev $(HAS_TORCH_NPU:%=.venv-npu/.ready)
 	$(PYTEST) tests/end_to_end tests/plugins tests/conformance tests/core tests/architecture
+ifdef HAS_TORCH_NPU
+	$(MAKE) test-npu
+else
+	@echo "make test-npu was left out: torch_npu has wheels for Linux only"
+endif
 
 ## long-tests: the property tests and mutation checks at full length
 long-tests: $(VENV)/.dev
@@ -46,8 +52,8 @@ gpu-check: .venv-cuda/.ready
 
 ## test-npu: the Ascend plugin on the real torch_npu over the stand-in for CANN, as two chips
 test-npu: .venv-npu/.ready
-	.venv-npu/bin/python -m pytest tests/plugins/ascend_npu
-	STANDIN_SOC=Ascend910_9391 .venv-npu/bin/python -m pytest tests/plugins/ascend_npu/emulated
+	$(PYTEST_NPU) tests/plugins/ascend_npu
+	STANDIN_SOC=Ascend910_9391 $(PYTEST_NPU) $(addprefix tests/plugins/ascend_npu/emulated/test_,$(ON_BOTH))
 
 ## npu-check: settles the open questions on a real NPU
 npu-check: .venv-npu/.ready
@@ -105,6 +111,9 @@ TOOLS := pytest pytest-timeout pytest-xdist hypothesis
 	.venv-cuda/bin/pip install --quiet --no-deps --editable conformance --editable plugins/cuda
 	@touch $@
 
+PYTEST_NPU := OMP_NUM_THREADS=1 BASEBOARD_TEST_THREADS=1 .venv-npu/bin/python -m pytest --numprocesses 2 --dist loadfile
+# What a chip's name has a say in: what the probe, the operators and the suite make of it.
+ON_BOTH   := attention.py conformance.py opening.py
 NPU_PIP   := .venv-npu/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # torch_npu works with the torch of its own version, and needs yaml without saying so.
 TORCH_NPU := "torch_npu==$$(sed -n 's/^torch==//p' constraints.txt)"

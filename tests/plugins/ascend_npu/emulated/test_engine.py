@@ -124,8 +124,14 @@ def on_npu(name: str, dtype: str = "bfloat16") -> Any:
     return build(name, getattr(torch, dtype), **MODELS[name][0]).to("npu")
 
 
-@pytest.mark.parametrize(("dtype", "graphs"), [("bfloat16", True), ("bfloat16", False), ("float16", True)])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "dtype", "graphs"),
+    [
+        *((name, dtype, True) for name in MODELS for dtype in ("bfloat16", "float16")),
+        ("llama", "bfloat16", False),
+        ("smollm2", "bfloat16", False),
+    ],
+)
 def test_tokens_are_those_of_the_reference(npu: EmulatedNpu, name: str, dtype: str, graphs: bool) -> None:
     asked, truth = prompts(name, 5), expected(name, dtype, 5)
     with open_llm(on_npu(name, dtype), "ascend_npu", dtype, enable_graphs=graphs) as llm:
@@ -134,7 +140,8 @@ def test_tokens_are_those_of_the_reference(npu: EmulatedNpu, name: str, dtype: s
         assert tokens_of(warm) == truth
         assert [output.num_cached_tokens for output in warm] == [(length - 1) // 16 * 16 for length in LENGTHS]
         assert llm.stats()["num_steps"] > sum(LENGTHS) // 24  # prompts went in chunks
-        assert (llm.stats()["num_replayed_steps"] > 4) == graphs
+        gathered = (name, dtype) == ("gpt_oss", "float16")  # the operator's sinks are bfloat16
+        assert (llm.stats()["num_replayed_steps"] > 4) == (graphs and not gathered)
     if dtype == "bfloat16":
         assert {each for each in npu.log if "attention" in each} == MODELS[name][1]
     assert "npu::npu_rms_norm" in npu.log
@@ -171,7 +178,7 @@ def test_a_plugin_that_waits_for_no_swap_gives_wrong_tokens(standin: StandIn, mo
 
 
 def test_the_pool_is_sized_by_the_memory_there_is() -> None:
-    large = {"max_num_seqs": 256, "max_num_batched_tokens": 256, "max_model_len": 256}
+    large = {"max_num_seqs": 256, "max_num_batched_tokens": 256, "max_model_len": 256, "enable_graphs": False}
     with open_llm(on_npu("llama"), "ascend_npu", num_kv_blocks=None, memory_fraction=0.03, **large) as llm:
         assert tokens_of(llm.generate(prompts("llama", 5), GREEDY)) == expected("llama", "bfloat16", 5)
         blocks = llm.stats()["num_kv_blocks"]

@@ -10,9 +10,11 @@ import hashlib
 import re
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 SOURCES: Final = Path(__file__).parent / "csrc"
@@ -36,14 +38,21 @@ _COMPILE: Final = ("gcc", "-w", "-O1", "-fPIC", "-fno-builtin", "-shared")
 
 
 def build(cache: Path) -> Path:
-    """The folder in ``cache`` that holds the libraries; made only when sources or torch_npu have changed."""
+    """The folder in ``cache`` that holds the libraries; made only when sources or torch_npu have changed.
+
+    Several processes may ask at once: each makes its own, and the first to be done is everybody's.
+    """
     texts = [path.read_bytes() for path in (*sorted(SOURCES.iterdir()), Path(__file__))]
     digest = hashlib.sha256(b"".join([*texts, version("torch_npu").encode()])).hexdigest()[:16]
     folder = cache / f"ascend-standin-{digest}"
-    if not (folder / "complete").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        _compile(folder)
-        (folder / "complete").touch()
+    if not folder.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=cache) as temporary:
+            made = Path(temporary) / "made"
+            made.mkdir()
+            _compile(made)
+            with suppress(OSError):  # somebody else's is there
+                made.rename(folder)
     return folder
 
 
