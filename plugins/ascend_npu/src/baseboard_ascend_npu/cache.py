@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -22,6 +22,11 @@ class LayerCache:
     value: torch.Tensor  #: ``[N, B, Hkv, Dv]``
     key_rows: torch.Tensor  #: ``[N, B, Hkv * D]``, the same memory, for reading
     value_rows: torch.Tensor  #: ``[N, B, Hkv * Dv]``
+
+    def with_heads_in_front(self) -> LayerCache:
+        """A copy that is read in the other layout, ``[N, Hkv, B, D]``: to find out which is faster."""
+        key, value = (rows.transpose(1, 2).contiguous() for rows in (self.key, self.value))
+        return replace(self, key_rows=key, value_rows=value)
 
 
 def plane_nbytes(spec: KVCacheSpec) -> tuple[int, ...]:

@@ -33,7 +33,11 @@ class KernelFactory:
         if way is Way.FUSED_WITH_SINKS and ops.fused_with_sinks is not None:
             with_sinks = FusedCallWithSinks(ops.fused_with_sinks, attention, self.mask)
             return FusedKernel(ops.scatter, with_sinks, pre_tokens)
-        return FusedKernel(ops.scatter, FusedCall(ops.fused, attention, self.mask), pre_tokens)
+        return FusedKernel(ops.scatter, self.fused_call(attention), pre_tokens)
+
+    def fused_call(self, attention: AttentionSpec) -> FusedCall:
+        """The fused operator for layers of this kind."""
+        return FusedCall(self.operators.fused, attention, self.mask)
 
     def tells_lengths_alone(self, way: Way, attention: AttentionSpec) -> bool:
         """Whether a kernel's decode steps differ in nothing but the lengths that the operator is told, and tensors."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +12,8 @@ from baseboard_ascend_npu import check
 from baseboard_ascend_npu.driver import Driver
 from baseboard_ascend_standin.emulator.calls import Chip
 from baseboard_ascend_standin.emulator.dispatch import EmulatedNpu
+
+DOCUMENT = (Path(__file__).parents[4] / "docs" / "ascend.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("excludes_self", [True, False])
@@ -25,8 +29,17 @@ def test_the_open_questions_are_answered(
     assert answer.startswith(
         "works: open the backend with the option gqa_64=yes" if gqa_64 else "refused, leave gqa_64=no"
     )
-    assert lines["batched copies"] == "aclrtMemcpyBatchAsync is there"
-    assert sum("differs from float32 by 0." in line for line in lines.values()) == 5
+    assert lines["batched copies"] == "aclrtMemcpyBatchAsync is there, and blocks come back as they were"
+    assert re.fullmatch(r"\d+ us a call, over the one that is used \d+", lines["fused attention over the other layout"])
+    agreeing = {question for question, answer in lines.items() if answer.startswith("differs from float32 by 0.")}
+    assert {"captured decode steps, fused", "captured decode steps, paged"} < agreeing
+    assert "fused attention, a prefix shared in a small pool" in agreeing
+    assert len(agreeing) == 8
+    rows = DOCUMENT.partition("## Open questions")[2].partition("\n## ")[0].splitlines()
+    named = [name for row in rows if row.startswith("| ") for name in re.findall(r"`([^`]+)`", row.split(" | ")[-1])]
+    assert named.pop(0) == "make npu-check"  # the head of the column
+    assert len(named) == 7
+    assert set(named) <= lines.keys()
 
 
 def test_a_wrong_operator_fails_the_check(
