@@ -72,7 +72,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Any:
 
         monkeypatch.setattr(probing, "read_installation", lambda _: installed)
         monkeypatch.setattr(probing, "ask_driver", ask)
-        monkeypatch.delitem(sys.modules, "torch", raising=False)
+        monkeypatch.delitem(sys.modules, "torch_npu", raising=False)
 
     return answers
 
@@ -104,7 +104,7 @@ def test_devices(asked: Any) -> None:
 def test_what_is_missing(
     asked: Any, installed: Installation, found: Driver | Exception, reason: str, switched_off: bool
 ) -> None:
-    """Torch's own import of torch_npu is switched off where it would fail, and only there."""
+    """Where importing torch_npu would fail it is hidden from torch and others, and only there."""
     asked(installed, found)
     environment: dict[str, str] = {}
     (device,) = probing.find_npus(environment)
@@ -112,6 +112,8 @@ def test_what_is_missing(
     assert device.reason is not None
     assert device.reason.startswith(reason)
     assert environment == ({probing.AUTOLOAD: "0"} if switched_off else {})
+    assert ("torch_npu" in sys.modules) == switched_off
+    sys.modules.pop("torch_npu", None)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +202,6 @@ def test_builds_of_torch_are_told_apart_on_disk(tmp_path: Path, build: str, vers
 
 
 def test_the_light_module_imports_no_torch(tmp_path: Path) -> None:
-    heavy = "[m for m in ('torch', 'torch_npu', 'numpy.testing', 'transformers') if m in sys.modules]"
+    heavy = "[m for m in ('torch', 'torch_npu', 'numpy.testing', 'transformers') if sys.modules.get(m)]"
     code = f"import sys, baseboard_ascend_npu as p; p.probe_devices(); print({heavy})"
     assert in_a_fresh_process(tmp_path, code) == "[]"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final
 
@@ -54,8 +54,9 @@ def read_installation(environment: Mapping[str, str]) -> Installation:
 
 
 def _version(distribution: str) -> str | None:
+    """Looked up on disk: what is imported, or hidden from imports, has no say."""
     # The module must be there too: left-over metadata of a removed package is not an installation.
-    if find_spec(distribution) is None:
+    if PathFinder.find_spec(distribution) is None:
         return None
     try:
         return metadata.version(distribution)
@@ -65,7 +66,7 @@ def _version(distribution: str) -> str | None:
 
 def _torch_built_for() -> str | None:
     """Read from torch's own record of its build; wheels from PyPI do not tell it in their version."""
-    spec = find_spec("torch")
+    spec = PathFinder.find_spec("torch")
     if spec is None or spec.origin is None:
         return None
     record = Path(spec.origin).with_name("version.py")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import MutableMapping
-from typing import Final
+from types import ModuleType
+from typing import Final, cast
 
 from baseboard.contract import DeviceInfo
 from baseboard_ascend_npu.chips import chip
@@ -22,8 +23,9 @@ VISIBLE: Final = "ASCEND_RT_VISIBLE_DEVICES"
 def find_npus(environment: MutableMapping[str, str] | None = None) -> list[DeviceInfo]:
     """One entry for each NPU, or one that says what is missing.
 
-    Where torch_npu is installed but cannot be loaded, ``import torch`` would fail for every backend, because torch
-    imports torch_npu by itself. So that is switched off for this process and its children.
+    Where torch_npu is installed but cannot be loaded, others that import it where they find it would fail, for every
+    backend: torch by itself, and transformers. So torch is told not to, in this process and its children, and in this
+    process torch_npu is not found any more.
     """
     variables = os.environ if environment is None else environment
     installation = read_installation(variables)
@@ -36,9 +38,15 @@ def find_npus(environment: MutableMapping[str, str] | None = None) -> list[Devic
             obstacle = f"CANN is not installed or not on the library path: {error}; source CANN's set_env.sh"
     if driver is not None:
         return _devices(installation, driver, variables)
-    if installation.torch_npu is not None and "torch" not in sys.modules:
+    if installation.torch_npu is not None:
         variables[AUTOLOAD] = "0"
+        _hide("torch_npu")
     return [_unavailable(installation, "NPU", "", obstacle or f"{LIBRARY} gave no answer")]
+
+
+def _hide(package: str) -> None:
+    """Let a package that is not imported yet be one that is not installed, for whoever looks for it."""
+    cast("dict[str, ModuleType | None]", sys.modules).setdefault(package, None)
 
 
 def _devices(installation: Installation, driver: Driver, variables: MutableMapping[str, str]) -> list[DeviceInfo]:

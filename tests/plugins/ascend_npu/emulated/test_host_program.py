@@ -40,6 +40,10 @@ def test_without_cann_the_program_works_and_says_so() -> None:
     )
     done = run("-c", code)
     assert done.stdout.startswith("reference tensor([1., 1.])"), done.stderr
+    cli = ("-c", "from baseboard.cli.main import main; main()")
+    answered = run(*cli, "generate", "--temperature", "0", "--max-tokens", "4", "--max-model-len", "64", "One, two,")
+    assert answered.returncode == 0, answered.stderr  # transformers does not trip over torch_npu either
+    assert answered.stdout.strip()
     refused = run("-c", "from baseboard.discovery import open_backend; open_backend('ascend_npu')")
     assert "backend 'ascend_npu' cannot be used: CANN is not installed" in refused.stderr
 
