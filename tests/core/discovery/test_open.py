@@ -98,8 +98,8 @@ def test_every_required_hook_is_missed_when_it_is_absent(name):
         open_backend(installation=installation(chip=plugin(inner)))
 
 
-def test_only_operator_kernel_may_be_left_out():
-    assert {"operator_kernel"} == OPTIONAL_HOOKS
+def test_what_may_be_left_out():
+    assert {"operator_kernel", "graph_runner"} == OPTIONAL_HOOKS
 
 
 def test_a_misspelt_backend_hook_is_an_error_and_what_was_opened_is_closed():

@@ -133,6 +133,7 @@ def test_the_counters(open_llm: OpenLLM) -> None:
         "num_requests": 2,
         "num_finished": 2,
         "num_steps": 8,
+        "num_replayed_steps": 0,
         "num_preemptions": 0,
         "num_swaps_out": 0,
         "num_prompt_tokens": 11,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from baseboard.contract import (
     Capabilities,
     KVCache,
     KVCacheSpec,
+    LayerKind,
     MemorySnapshot,
     StepBatch,
     Transfer,
@@ -138,6 +139,10 @@ class ExampleBackend:
     @hookimpl
     def operator_kernel(self, name: str, spec: Mapping[str, Any]) -> None:
         return None  # the core's torch version runs
+
+    @hookimpl
+    def graph_runner(self, layers: Sequence[LayerKind]) -> None:
+        return None  # nothing is recorded: every step is told kernel by kernel
 
     @hookimpl
     def synchronize(self) -> None:
