@@ -232,6 +232,7 @@ def test_after_close_every_hook_says_so() -> None:
         "build_attention_metadata": (None, cache),
         "attention_kernel": (ATTENTION, KV),
         "operator_kernel": ("rms_norm", {}),
+        "graph_runner": ((),),
     }
     hooks = [name for name in vars(BackendHooks) if hasattr(getattr(BackendHooks, name), f"{PROJECT}_spec")]
     for name in set(hooks) - {"close"}:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,8 +19,10 @@ from baseboard.contract import (
     BackendFault,
     BackendUnavailable,
     Capabilities,
+    GraphRunner,
     KVCache,
     KVCacheSpec,
+    LayerKind,
     MemorySnapshot,
     OperatorKernel,
     StepBatch,
@@ -131,6 +133,13 @@ class ReferenceBackend:
     def operator_kernel(self, name: str, spec: Mapping[str, Any]) -> OperatorKernel | None:
         """None for every name: the core's torch version is the reference."""
         del name, spec
+        self._open()
+        return None
+
+    @hookimpl
+    def graph_runner(self, layers: Sequence[LayerKind]) -> GraphRunner | None:
+        """None: nothing is recorded, so that every step is told as the contract's text has it."""
+        del layers
         self._open()
         return None
 
