@@ -8,7 +8,8 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 # Two workers with one thread each: a team of threads that has to share its cores waits for itself.
 PYTEST := OMP_NUM_THREADS=1 BASEBOARD_TEST_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-HAS_TORCH_NPU := $(filter Linux,$(shell uname -s))
+# torch_npu has wheels for Linux only, and the stand-in for what it is linked against has to be compiled.
+TEST_NPU := $(and $(filter Linux,$(shell uname -s)),$(shell command -v gcc),$(shell command -v strings))
 CPU    := $(shell find plugins/cpu_avx512 -name build -prune -o -type f -print 2>/dev/null)
 
 .PHONY: demo test lint format bench long-tests mutants selfcheck clean test-cuda cuda-compile gpu-check test-npu npu-check
@@ -17,14 +18,10 @@ CPU    := $(shell find plugins/cpu_avx512 -name build -prune -o -type f -print 2
 demo: $(VENV)/.demo $(VENV)/.cpu
 	@$(BIN)/baseboard generate --chat --temperature 0 --max-tokens 64 "What is the capital of France?"
 
-## test: everything; the Ascend plugin in a venv of its own, where torch_npu has wheels
-test: $(VENV)/.dev $(HAS_TORCH_NPU:%=.venv-npu/.ready)
+## test: everything; the Ascend plugin in a venv of its own
+test: $(VENV)/.dev $(if $(TEST_NPU),.venv-npu/.ready)
 	$(PYTEST) tests/end_to_end tests/plugins tests/conformance tests/core tests/architecture
-ifdef HAS_TORCH_NPU
-	$(MAKE) test-npu
-else
-	@echo "make test-npu was left out: torch_npu has wheels for Linux only"
-endif
+	$(if $(TEST_NPU),$(MAKE) test-npu,@echo "make test-npu was left out: it needs Linux, gcc and binutils")
 
 ## long-tests: the property tests and mutation checks at full length
 long-tests: $(VENV)/.dev

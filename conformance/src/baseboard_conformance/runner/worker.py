@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from baseboard.contract import BaseboardError
-from baseboard.discovery import Backend, open_backend
+from baseboard.discovery import Backend, examine_backends, open_backend, read_installation
 from baseboard_conformance.bench import Bench
 from baseboard_conformance.cases import all_cases
 from baseboard_conformance.evidence import save
@@ -32,6 +32,7 @@ def main() -> None:
     requests = _follow(stream)
     opening = requests.get()
     try:
+        examine_backends(read_installation())  # before torch is imported: a plugin may know why that would fail
         _limit_threads(opening["threads"])
         backend = open_backend(opening["backend"])
         answers.write(encode({"ready": _facts(backend, opening["backend"])}))

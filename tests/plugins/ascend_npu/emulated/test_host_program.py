@@ -44,6 +44,9 @@ def test_without_cann_the_program_works_and_says_so() -> None:
     answered = run(*cli, "generate", "--temperature", "0", "--max-tokens", "4", "--max-model-len", "64", "One, two,")
     assert answered.returncode == 0, answered.stderr  # transformers does not trip over torch_npu either
     assert answered.stdout.strip()
+    judged = run("-m", "baseboard_conformance.cli.main", "run", "--backend", "ascend_npu", "--profile", "smoke")
+    assert judged.returncode == 12
+    assert "backend 'ascend_npu' cannot be used: CANN is not installed" in judged.stderr
     refused = run("-c", "from baseboard.discovery import open_backend; open_backend('ascend_npu')")
     assert "backend 'ascend_npu' cannot be used: CANN is not installed" in refused.stderr
 
