@@ -142,6 +142,7 @@ def test_recordings_are_dropped_when_the_engine_is_closed(
         ((1, 2048, 16), [1]),
         ((8, 2048, 4), [1, 2, 4, 8]),
         ((5, 2048, 1), [1, 2, 3, 4, 5]),
+        ((1000, 2048, 16), [1, 2, 4, *range(8, 257, 8)]),
     ],
 )
 def test_sizes(limits: tuple[int, int, int], sizes: list[int]) -> None:

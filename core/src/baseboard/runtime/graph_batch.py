@@ -13,15 +13,17 @@ from baseboard.runtime.step_batch import BatchLimits, StepBuffers
 
 #: There is a size for every so many sequences, and for fewer where a block is smaller.
 _STEP: Final = 8
+#: Larger steps take the device longer than telling them takes the host.
+_MOST: Final = 256
 
 
 def graph_sizes(limits: BatchLimits) -> tuple[int, ...]:
-    """Numbers of sequences for which a step is recorded: 1, 2, 4, 8, 16, 24 and so on, up to the largest step.
+    """Numbers of sequences for which a step is recorded: 1, 2, 4, 8, 16, 24 and so on, up to the largest step or 256.
 
     The padding that a step needs is less than a block, so that each padding token has a slot of the null block for
     itself.
     """
-    most = min(limits.max_seqs, limits.max_tokens)
+    most = min(limits.max_seqs, limits.max_tokens, _MOST)
     step = min(_STEP, limits.block_size)
     return tuple(sorted({size for size in (1, 2, 4, *range(step, most, step)) if size < most} | {most}))
 
