@@ -127,6 +127,13 @@ def test_the_npu_that_is_asked_for_by_name_is_refused_with_the_reason(host: Host
     assert "BackendUnavailable: backend 'ascend_npu' cannot be used: CANN is not installed" in done.stderr
 
 
+def test_there_is_no_npu_to_check(host: Host) -> None:
+    host.torch_npu()
+    done = host.run("import runpy; runpy.run_module('baseboard_ascend_npu.check', run_name='__main__')")
+    assert done.returncode == 2, done.stderr
+    assert done.stdout.startswith("no NPU to ask: CANN is not installed or not on the library path")
+
+
 def test_importing_the_program_imports_no_torch(host: Host) -> None:
     done = host.run("import sys; from baseboard import LLM; import baseboard.cli.app; print('torch' in sys.modules)")
     assert done.stdout == "False\n", done.stderr
