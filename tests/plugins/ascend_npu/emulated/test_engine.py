@@ -49,7 +49,9 @@ TRIES = 10
 GREEDY = SamplingParams(temperature=0, max_tokens=5, ignore_eos=True)
 MANY = GREEDY.replace(max_tokens=12)
 #: 97 tokens of prompts and 72 more do not fit 8 blocks of 16.
-TIGHT: dict[str, Any] = {"num_kv_blocks": 8, "num_host_blocks": 24}
+TIGHT: dict[str, Any] = {"num_kv_blocks": 8}
+SWAPPED: dict[str, Any] = TIGHT | {"preemption": "swap", "num_host_blocks": 24}
+RECOMPUTED: dict[str, Any] = TIGHT | {"preemption": "recompute"}
 
 
 def build(name: str, dtype: torch.dtype, **settings: Any) -> Any:
@@ -160,7 +162,7 @@ def test_preemption_changes_nothing(standin: StandIn, name: str, mode: str, late
     asked, truth = prompts(name, 12), expected(name, "bfloat16", 12)
     with (
         standin.late() if late else nullcontext(),
-        open_llm(on_npu(name), "ascend_npu", preemption=mode, **TIGHT) as llm,
+        open_llm(on_npu(name), "ascend_npu", **(SWAPPED if mode == "swap" else RECOMPUTED)) as llm,
     ):
         assert tokens_of(llm.generate(asked, MANY)) == truth
         stats = llm.stats()
@@ -173,7 +175,7 @@ def test_a_plugin_that_waits_for_no_swap_gives_wrong_tokens(standin: StandIn, mo
     from baseboard_ascend_npu.swapping import StreamTransfer
 
     monkeypatch.setattr(StreamTransfer, "wait_on_stream", lambda self: None)
-    with standin.late(), open_llm(on_npu("llama"), "ascend_npu", preemption="swap", **TIGHT) as llm:
+    with standin.late(), open_llm(on_npu("llama"), "ascend_npu", **SWAPPED) as llm:
         assert tokens_of(llm.generate(prompts("llama", 12), MANY)) != expected("llama", "bfloat16", 12)
 
 
