@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from hashlib import blake2b
 from typing import Any, Final, Protocol, TypeAlias
@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from baseboard.contract.media import MediaSpan
 from baseboard.contract.sampling import SamplingParams
 from baseboard.request.constraint import TokenConstraint
+from baseboard.request.prompt import Beginning
 from baseboard.request.status import Event, FinishReason, Status, transition
 
 #: What requests are ordered by, smallest first.
@@ -33,6 +34,8 @@ class Caller:
     trace: Mapping[str, str] | None = None  #: trace context, as its tracer wants it
 
 
+#: Tokens of a prompt from which on it is worth an effort to keep it only once.
+_LONG: Final = 512
 #: Somebody of whom there is only one.
 ANYBODY: Final = Caller()
 
@@ -42,7 +45,7 @@ class RequestSpec:
     """What the caller asked for; never changes."""
 
     id: str
-    prompt: tuple[int, ...]
+    prompt: Sequence[int]  #: never changes
     params: SamplingParams
     max_total: int  #: tokens at which the request ends, prompt included
     stop_ids: frozenset[int]  #: end-of-sequence ids (unless ignored) and the user's
@@ -125,11 +128,13 @@ class Request:
     )
 
     def __init__(self, spec: RequestSpec, rank: RankKey, tokens: Sequence[int] = ()) -> None:
+        #: four bytes each: a list of numbers would take nine times as much
+        self.tokens: Final[array[int]] = array("i", tokens or spec.prompt)
+        if len(spec.prompt) >= _LONG:
+            spec = replace(spec, prompt=Beginning(self.tokens, len(spec.prompt)))
         self.spec: Final = spec
         self.id: Final = spec.id
         self.rank: Final = rank
-        #: four bytes each: a list of numbers would take nine times as much
-        self.tokens: Final[array[int]] = array("i", tokens or spec.prompt)
         self.num_prompt = len(spec.prompt)
         self.max_total = spec.max_total
         self.stop_ids: Final = spec.stop_ids
