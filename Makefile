@@ -22,6 +22,7 @@ demo: $(VENV)/.demo $(VENV)/.cpu
 test: $(VENV)/.dev $(if $(TEST_NPU),.venv-npu/.ready)
 	$(PYTEST) tests/end_to_end tests/plugins tests/conformance tests/core tests/architecture
 	$(if $(TEST_NPU),$(MAKE) test-npu,@echo "make test-npu was left out: it needs Linux, gcc and binutils")
+	$(MAKE) test-cuda
 
 ## long-tests: the property tests and mutation checks at full length
 long-tests: $(VENV)/.dev
@@ -35,17 +36,18 @@ mutants: $(VENV)/.dev
 selfcheck: $(VENV)/.dev
 	$(BIN)/baseboard-conformance selfcheck
 
-## test-cuda: the CUDA plugin's kernels in Triton's interpreter, in a venv of their own
+## test-cuda: the CUDA plugin in a venv of its own: its kernels interpreted, some compiled, the conformance suite
 test-cuda: .venv-cuda/.ready
-	.venv-cuda/bin/python -m pytest tests/plugins/cuda
+	$(CUDA) -m pytest --numprocesses 2 --dist worksteal tests/plugins/cuda
+	TRITON_INTERPRET=1 $(CUDA) -m baseboard_conformance.cli.main run --backend cuda --profile smoke --workers 2
 
-## cuda-compile: every kernel to machine code for every architecture, without a GPU
+## cuda-compile: every kernel to machine code for every architecture, without a GPU; writes docs/cuda-kernels.md
 cuda-compile: .venv-cuda/.ready
-	.venv-cuda/bin/python -m baseboard_cuda.check.compile --table build/cuda-compile.md
+	$(CUDA) -m baseboard_cuda.check.compile --table docs/cuda-kernels.md
 
-## gpu-check: everything that only a GPU can show; writes docs/hardware
-gpu-check: .venv-cuda/.ready
-	.venv-cuda/bin/python -m baseboard_cuda.check.gpu docs/hardware
+## gpu-check: everything that only a GPU can show; writes docs/hardware. PYTHON has torch for CUDA, triton and pytest
+gpu-check:
+	PYTHONPATH=core/src:conformance/src:plugins/cuda/src $(PYTHON) -m baseboard_cuda.check.gpu docs/hardware
 
 ## test-npu: the Ascend plugin on the real torch_npu over the stand-in for CANN, as two chips
 test-npu: .venv-npu/.ready
@@ -101,10 +103,13 @@ $(VENV)/.dev: $(VENV)/.demo $(VENV)/.cpu requirements-dev.txt $(wildcard conform
 TORCH := "torch==$$(sed -n 's/^torch==//p' constraints.txt)"
 TOOLS := pytest pytest-timeout pytest-xdist hypothesis
 
+# What was compiled for a GPU is kept; all tests are one thread each.
+CUDA := TRITON_CACHE_DIR=build/triton OMP_NUM_THREADS=1 .venv-cuda/bin/python
+
 .venv-cuda/.ready: constraints.txt plugins/cuda/pyproject.toml
 	$(PYTHON) -m venv .venv-cuda
 	.venv-cuda/bin/pip install --quiet --constraint constraints.txt $(TORCH)
-	.venv-cuda/bin/pip install --quiet --constraint constraints.txt triton $(TOOLS) --editable "core[torch]"
+	.venv-cuda/bin/pip install --quiet --constraint constraints.txt triton $(TOOLS) --editable "core[demo]"
 	.venv-cuda/bin/pip install --quiet --no-deps --editable conformance --editable plugins/cuda
 	@touch $@
 

@@ -10,9 +10,9 @@ from typing import Final
 import pytest
 
 from baseboard_conformance.case import Case
-from baseboard_conformance.cli.options import read_allowance, read_profile, read_seed
 from baseboard_conformance.exits import SuiteError
 from baseboard_conformance.outcome import Outcome, Result
+from baseboard_conformance.reading import read_allowance, read_profile, read_seed
 from baseboard_conformance.report.document import Document
 from baseboard_conformance.report.folder import write_report
 from baseboard_conformance.report.replaying import replay_command

@@ -77,7 +77,8 @@ def test_a_driver_that_fails_later() -> None:
 
 def test_no_gpu_and_hidden_gpus() -> None:
     assert reason(FakeDriver([])) == "the NVIDIA driver sees no GPU"
-    assert "CUDA_VISIBLE_DEVICES='' shows none" in reason(FakeDriver([]), CUDA_VISIBLE_DEVICES="")
+    # So the driver itself says that it was left nothing: CUDA_ERROR_NO_DEVICE.
+    assert "CUDA_VISIBLE_DEVICES='' shows none" in reason(FakeDriver(init=100), CUDA_VISIBLE_DEVICES="")
 
 
 @pytest.mark.parametrize(

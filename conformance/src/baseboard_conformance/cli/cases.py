@@ -15,14 +15,13 @@ from baseboard_conformance.cli.options import (
     ProfileOption,
     SeedOption,
     TimeoutOption,
-    read_profile,
-    read_seed,
 )
 from baseboard_conformance.cli.say import say
 from baseboard_conformance.exits import ExitCode, UsageError
 from baseboard_conformance.manifest import load_manifest
 from baseboard_conformance.outcome import Outcome
 from baseboard_conformance.outside import listed
+from baseboard_conformance.reading import read_profile, read_seed
 from baseboard_conformance.run import Request, plan
 from baseboard_conformance.runner.station import Station
 

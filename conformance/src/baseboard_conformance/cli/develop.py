@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from baseboard_conformance.cli.options import read_profile
 from baseboard_conformance.cli.say import complain, say
 from baseboard_conformance.exits import ExitCode, UsageError
+from baseboard_conformance.reading import read_profile
 
 
 def selfcheck(

@@ -15,12 +15,10 @@ from baseboard_conformance.cli.options import (
     SeedOption,
     SpecOption,
     TimeoutOption,
-    read_allowance,
-    read_profile,
-    read_seed,
 )
 from baseboard_conformance.cli.say import say, tell_result, tell_summary
 from baseboard_conformance.exits import InterruptedRunError
+from baseboard_conformance.reading import read_allowance, read_profile, read_seed
 from baseboard_conformance.report.folder import write_report
 from baseboard_conformance.run import Request, plan
 from baseboard_conformance.run import run as run_plan

@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from baseboard_conformance import __version__
-from baseboard_conformance.cli.options import BackendOption, ProfileOption, TimeoutOption, read_profile
+from baseboard_conformance.cli.options import BackendOption, ProfileOption, TimeoutOption
 from baseboard_conformance.cli.say import say
 from baseboard_conformance.exits import ExitCode, UsageError
+from baseboard_conformance.reading import read_profile
 from baseboard_conformance.run import Plan, Request, plan
 from baseboard_conformance.runner.process import Launch
 from baseboard_conformance.runner.station import Settings, Station

@@ -22,7 +22,7 @@ def probe_devices() -> list[DeviceInfo]:
 
 @hookimpl
 def open_backend(device: DeviceInfo, options: Mapping[str, Any]) -> object:
-    """Open a GPU, or the interpreter. The only option is ``fp8_scale``: ``"token_head"`` (default) or ``"tensor"``."""
+    """Open a GPU, or the interpreter. ``options`` are those of :class:`baseboard_cuda.options.Options`."""
     if not device.available:
         raise BackendUnavailable(f"the CUDA backend cannot be opened: {device.reason}")
     from baseboard_cuda.opening import open_device

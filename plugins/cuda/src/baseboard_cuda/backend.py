@@ -27,10 +27,12 @@ from baseboard_cuda.attention import PagedAttention
 from baseboard_cuda.blocks import copy_blocks, zero_blocks
 from baseboard_cuda.cache import make_cache, pooled
 from baseboard_cuda.chip import Chip
+from baseboard_cuda.engines import choice
 from baseboard_cuda.faults import device_faults
 from baseboard_cuda.layout import BlockLayout, block_layout
 from baseboard_cuda.metadata import CudaMetadata, make_metadata
 from baseboard_cuda.operators import make_operator
+from baseboard_cuda.options import Options
 from baseboard_cuda.support import capabilities, reasons_against
 from baseboard_cuda.swap.swapper import checked_swap
 
@@ -38,15 +40,19 @@ from baseboard_cuda.swap.swapper import checked_swap
 class CudaBackend:
     """One GPU, or the interpreter. After :meth:`close` every other hook raises ``BackendUnavailable``."""
 
-    def __init__(self, chip: Chip, fp8_scale: str) -> None:
+    def __init__(self, chip: Chip, options: Options) -> None:
         self._chip: Chip | None = chip
-        self._promise: Final = capabilities(chip)
-        self._fp8_scale: Final = fp8_scale
+        self._promise: Final = capabilities(chip, options)
+        self._options: Final = options
 
     @hookimpl
     def capabilities(self) -> Capabilities:
         self._open()
         return self._promise
+
+    @property
+    def options(self) -> Options:
+        return self._options
 
     @hookimpl
     def torch_device(self) -> torch.device:
@@ -54,8 +60,9 @@ class CudaBackend:
 
     @hookimpl
     def unsupported(self, kv: KVCacheSpec, attention: AttentionSpec) -> list[str]:
-        self._open()
-        return reasons_against(self._promise, kv, attention)
+        chip = self._open()
+        against = choice.reasons_against(self._options.attention, chip.engines, attention, kv)
+        return [*reasons_against(self._promise, kv, attention), *against]
 
     @hookimpl
     def kv_block_nbytes(self, spec: KVCacheSpec) -> int:
@@ -127,14 +134,22 @@ class CudaBackend:
     def attention_kernel(self, attention: AttentionSpec, kv: KVCacheSpec) -> AttentionKernel:
         """Raises ``Unsupported`` for what :meth:`unsupported` gives reasons against."""
         chip = self._open()
-        reasons = reasons_against(self._promise, kv, attention)
+        reasons = self.unsupported(kv, attention)
         if reasons:
             raise Unsupported(reasons)
-        return PagedAttention(attention, kv, self._layout(kv), chip)
+        own = PagedAttention(attention, kv, self._layout(kv), chip)
+        chosen = self.attention_engine(attention, kv)
+        if self._options.attention != choice.OWN:
+            choice.tell(chosen, attention, kv)
+        return own if chosen.engine is None else choice.JoinedAttention(own, chosen.engine.make(attention, kv))
+
+    def attention_engine(self, attention: AttentionSpec, kv: KVCacheSpec) -> choice.Choice:
+        """What computes the attention of such layers."""
+        return choice.choose(self._options.attention, self._open().engines, attention, kv)
 
     @hookimpl
     def operator_kernel(self, name: str, spec: Mapping[str, Any]) -> OperatorKernel | None:
-        """``rms_norm``, ``add_rms_norm``, ``rotary_embedding`` and ``silu_and_mul``; None for every other name."""
+        """Those of :mod:`baseboard_cuda.operators`; None for every other name."""
         self._open()
         return make_operator(name, spec)
 
@@ -157,4 +172,4 @@ class CudaBackend:
         return self._chip
 
     def _layout(self, spec: KVCacheSpec) -> BlockLayout:
-        return block_layout(spec, self._fp8_scale)
+        return block_layout(spec, self._options.fp8_scale)

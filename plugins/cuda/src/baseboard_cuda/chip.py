@@ -8,6 +8,7 @@ import torch
 
 from baseboard.contract import DType
 from baseboard.kit.pool import Memory
+from baseboard_cuda.engines.choice import Engine
 from baseboard_cuda.memory import MemoryMeter
 from baseboard_cuda.metadata import Upload
 from baseboard_cuda.swap.swapper import Swapper
@@ -30,6 +31,7 @@ class Chip:
     upload: Upload
     meter: MemoryMeter
     swapper: Swapper
+    engines: tuple[Engine, ...]  #: of attention, beside our own; the best first
 
     def synchronize(self) -> None:
         """Wait for everything that was enqueued."""

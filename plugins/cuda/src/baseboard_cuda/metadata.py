@@ -38,20 +38,40 @@ class CudaMetadata:
     query_start_loc: torch.Tensor
     seq_lens: torch.Tensor
     block_tables: torch.Tensor
+    key_start_loc: torch.Tensor  #: int32 ``[S+1]``: sums of ``seq_lens``
     parts: tuple[Part, ...]
     causal: bool
+    max_query_len: int
+    max_seq_len: int
+    host_query_start_loc: NDArray[np.int32]
+    host_seq_lens: NDArray[np.int32]
+    host_block_tables: NDArray[np.int32]
 
 
 def make_metadata(batch: StepBatch, upload: Upload) -> CudaMetadata:
     """Copies the arrays of ``batch``; waits for nothing."""
-    arrays = (batch.slot_mapping, batch.query_start_loc, batch.seq_lens, batch.block_tables)
+    keys = np.concatenate([[0], np.cumsum(batch.seq_lens)]).astype(np.int32)
+    arrays = (batch.slot_mapping, batch.query_start_loc, batch.seq_lens, batch.block_tables, keys)
     packed, offsets = _pack(arrays)
     there = upload(packed)
     tensors = [
         there[offset : offset + array.nbytes].view(_TORCH[array.dtype.name]).view(array.shape)
         for array, offset in zip(arrays, offsets, strict=True)
     ]
-    return CudaMetadata(*tensors, parts=tuple(_parts(batch)), causal=batch.causal)
+    _, starts, lengths, tables, _ = (
+        packed[offset : offset + array.nbytes].view(array.dtype).reshape(array.shape)
+        for array, offset in zip(arrays, offsets, strict=True)
+    )
+    return CudaMetadata(
+        *tensors,
+        parts=tuple(_parts(batch)),
+        causal=batch.causal,
+        max_query_len=batch.max_query_len,
+        max_seq_len=batch.max_seq_len,
+        host_query_start_loc=starts,
+        host_seq_lens=lengths,
+        host_block_tables=tables,
+    )
 
 
 _TORCH: Final = {"int32": torch.int32, "int64": torch.int64}

@@ -7,10 +7,12 @@ name                  call                                                      
 ``add_rms_norm``      ``(x, residual, weight, eps) -> (y, x + residual)``         hidden_size, dtype, eps
 ``silu_and_mul``      ``(x [..., 2 I]) -> [..., I]``                              dtype
 ``rotary_embedding``  ``(query, key, positions, cos_sin) -> (query, key)``        rotary_dim, interleaved, dtype
+``sample``            ``(logits, how) -> tokens``                                 none
 ====================  ==========================================================  ==================================
 
 ``eps`` may be left out of a call: then it is the spec's. Query and key are ``[T, heads, D]``, ``positions`` int64
-``[T]``, ``cos_sin`` ``[positions, rotary_dim]``: cosines of all pairs, then sines.
+``[T]``, ``cos_sin`` ``[positions, rotary_dim]``: cosines of all pairs, then sines. ``sample`` is in
+:mod:`baseboard_cuda.sampling`.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from baseboard.contract import OperatorKernel
 from baseboard_cuda.faults import device_faults
 from baseboard_cuda.kernels import operators as kernels
 from baseboard_cuda.launching import on_grid
+from baseboard_cuda.sampling import sample
 
 #: The longest row of one program: beyond it the core's version runs.
 LONGEST_ROW: Final = 16384
@@ -44,6 +47,8 @@ def make_operator(name: str, spec: Mapping[str, Any]) -> OperatorKernel | None:
         return silu_and_mul
     if name == "rotary_embedding":
         return RotaryEmbedding(spec["rotary_dim"], spec["interleaved"])
+    if name == "sample":
+        return sample
     return None
 
 

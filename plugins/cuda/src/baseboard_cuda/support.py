@@ -8,6 +8,7 @@ from typing import Final
 
 from baseboard.contract import AttentionSpec, Capabilities, Feature, KVCacheSpec
 from baseboard_cuda.chip import Chip
+from baseboard_cuda.options import Options
 
 _FEATURES: Final[frozenset[Feature]] = frozenset(
     {"sliding_window", "softcap", "alibi", "sinks", "mixed_batch", "non_causal", "value_head_size"}
@@ -15,12 +16,14 @@ _FEATURES: Final[frozenset[Feature]] = frozenset(
 _ASYNCHRONOUS: Final[frozenset[Feature]] = frozenset({"async_swap"})
 
 
-def capabilities(chip: Chip) -> Capabilities:
+def capabilities(chip: Chip, options: Options) -> Capabilities:
     """Sizes of any kind are padded in the kernels; block sizes are those that are tested."""
+    sizes = (16, 32, 64, 128, 256, 8, 4, 2, 1)
     return Capabilities(
         dtypes=chip.dtypes,
         kv_dtypes=("auto", "fp8_e4m3"),
-        block_sizes=(16, 32, 64, 128, 256, 8, 4, 2, 1),
+        # Preferred first: that engine takes no other.
+        block_sizes=tuple(sorted(sizes, reverse=True)) if options.attention == "varlen" else sizes,
         head_sizes=None,
         head_size_multiple=1,
         max_head_size=max(key.head_size for key in chip.tiles.tiles),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from baseboard.contract import KVDType
@@ -72,6 +73,11 @@ def load_tiles(name: str) -> TileTable:
     """The table called ``name``: ``sm_90``, or ``interpreted``."""
     text = (files("baseboard_cuda") / "tuned" / f"{name}.json").read_text(encoding="utf-8")
     return parse_tiles(name, json.loads(text))
+
+
+def read_tiles(file: Path) -> TileTable:
+    """A table of a user's own, named like its file. ``OSError``, ``ValueError``, ``KeyError`` or ``TypeError``."""
+    return parse_tiles(file.stem, json.loads(file.read_text(encoding="utf-8")))
 
 
 def parse_tiles(name: str, data: Any) -> TileTable:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -14,31 +16,85 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
-@pytest.mark.parametrize(
-    ("only", "capabilities"),
-    [
-        ("paged_attention decode float16 64 plain", (75, 80, 90, 120)),
-        ("paged_attention prefill bfloat16 fp8_e4m3 128 plain", (80, 100)),
-        ("write_kv float16 fp8_e4m3 64 plain", (75, 103)),
-        ("_blocks", (75, 89, 90)),
-    ],
-)
-def test_kernels_compile_and_fit(tmp_path, only, capabilities) -> None:
+ARCHITECTURES = (75, 90, 120)  # the oldest, one with matrix instructions of whole warp groups, the newest
+KERNELS = {
+    *("paged_attention", "join_splits", "write_kv", "copy_blocks", "zero_blocks", "rms_norm", "add_rms_norm"),
+    *("silu_and_mul", "rotary_embedding", "sample"),
+}
+TABLE = Path(__file__).parents[4] / "docs" / "cuda-kernels.md"
+
+
+def compiled(tmp_path, *arguments: str) -> dict[tuple[str, int], str]:
+    """The table's cells by kernel and architecture; nothing may be wrong."""
     table = tmp_path / "table.md"
-    numbers = [word for number in capabilities for word in ("--capability", str(number))]
-    done = run("-m", "baseboard_cuda.check.compile", *numbers, "--only", only, "--table", str(table), "--workers", "1")
+    done = run("-m", "baseboard_cuda.check.compile", *arguments, "--table", str(table), "--workers", "1")
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = [line.split("|")[1:-1] for line in table.read_text().splitlines()[2:]]
-    assert {int(row[0]) for row in rows} == set(capabilities)
-    for capability, label, _, registers, spilled, _, matrix in rows:
-        assert only in label
-        assert 0 < int(registers) <= 255
-        assert int(spilled) == 0
-        assert (int(matrix) > 0) == ("paged_attention" in label and int(capability) >= 80)
+    head, _, *rows = [line.split("|")[1:-1] for line in table.read_text().splitlines() if line.startswith("|")]
+    numbers = [int(cell.strip().removeprefix("sm_")) for cell in head[1:]]
+    return {
+        (row[0].strip(), number): cell.strip() for row in rows for number, cell in zip(numbers, row[1:], strict=True)
+    }
+
+
+@pytest.mark.parametrize("capability", ARCHITECTURES)
+def test_every_kernel_compiles_and_fits(tmp_path, capability) -> None:
+    """All kernels in all dtypes; attention with all features at one head size. ``make cuda-compile`` does the rest."""
+    found = compiled(tmp_path, "--capability", str(capability), "--head-size", "128", "--features", "everything")
+    assert {label.split()[0] for label, _ in found} == KERNELS
+    dtypes = {"float32", "float16", "bfloat16"} if capability >= 80 else {"float32", "float16"}
+    for kernel in KERNELS - {"copy_blocks", "zero_blocks"}:
+        assert {word for label, _ in found for word in label.split() if label.startswith(f"{kernel} ")} >= dtypes
+    for (label, _), cell in found.items():
+        registers, warps = map(int, cell.split()[0].split("x"))
+        assert 0 < registers <= 255
+        assert warps in {1, 2, 4, 8, 16}
+        assert "spills" not in cell
+        multiplies = "paged_attention" in label and "float32" not in label and capability >= 80
+        assert (" m" in cell) == multiplies, f"{label}: {cell}"
+
+
+def test_the_committed_table_has_every_launch_of_the_shipped_tiles() -> None:
+    """It is written by ``make cuda-compile``: whoever adds a kernel or a tile runs that."""
+    code = """
+import json, sys
+from baseboard_cuda.check.variants import ARCHITECTURES, Selection, variants
+json.dump({number: [v.label for v in variants(number, Selection())] for number in ARCHITECTURES}, sys.stdout)
+"""
+    done = run("-c", code)
+    assert done.returncode == 0, done.stderr
+    launches = {(label, int(number)) for number, labels in json.loads(done.stdout).items() for label in labels}
+    head, _, *rows = [line.split("|")[1:-1] for line in TABLE.read_text().splitlines() if line.startswith("|")]
+    numbers = [int(cell.strip().removeprefix("sm_")) for cell in head[1:]]
+    written = {
+        (row[0].strip(), number)
+        for row in rows
+        for number, cell in zip(numbers, row[1:], strict=True)
+        if cell.strip() != "-"
+    }
+    assert written == launches
+    assert "**" not in TABLE.read_text()
+
+
+def test_two_processes_may_share_the_cache(tmp_path) -> None:
+    """Both compile the same at once into one empty cache."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(tmp_path / "cache")
+    command = [sys.executable, "-m", "baseboard_cuda.check.compile", "--capability", "90", "--only", "_blocks"]
+    both = [subprocess.Popen([*command, "--workers", "1"], env=environment, stdout=subprocess.PIPE) for _ in range(2)]
+    said = [process.communicate()[0].decode() for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert said == ["2 kernels compiled, 0 of them wrong\n"] * 2
+
+
+def test_a_compiler_that_does_not_end_is_given_up() -> None:
+    done = run("-m", "baseboard_cuda.check.compile", "--capability", "90", "--only", "_blocks", "--patience", "0.01")
+    assert done.returncode == 1
+    assert "no kernel was finished" in done.stdout
 
 
 def test_nothing_to_compile_is_a_failure() -> None:
-    assert run("-m", "baseboard_cuda.check.compile", "--capability", "90", "--only", "no such kernel").returncode == 1
+    done = run("-m", "baseboard_cuda.check.compile", "--capability", "90", "--only", "no such kernel")
+    assert done.returncode == 1
 
 
 def test_a_tile_too_large_is_found_out() -> None:

@@ -1,6 +1,8 @@
 """Compiles every kernel ahead of time for every architecture and judges what comes out: needs no GPU.
 
 ``python -m baseboard_cuda.check.compile [--capability 90]... [--table FILE] [--only TEXT]``
+
+What was compiled before comes out of Triton's cache (``TRITON_CACHE_DIR``), which processes may share.
 """
 
 from __future__ import annotations
@@ -11,9 +13,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from functools import partial
+from multiprocessing import TimeoutError as NothingDone
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler.compiler import ASTSource
 
-from baseboard_cuda.check.variants import ARCHITECTURES, Variant, unique, variants
+from baseboard_cuda.check.table import Compiled, table
+from baseboard_cuda.check.variants import ARCHITECTURES, FEATURES, HEAD_SIZES, Selection, Variant, variants
 
 #: Bytes of shared memory that one program may use.
 SHARED_LIMITS: Final = {
@@ -37,20 +39,6 @@ SHARED_LIMITS: Final = {
 }
 _MATRIX: Final = re.compile(r"\b(?:mma\.sync|wgmma\.mma_async|tcgen05\.mma)\b")
 _USAGE: Final = re.compile(r"REG:(\d+) STACK:(\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """What one kernel takes on one architecture."""
-
-    capability: int
-    label: str
-    warps: int
-    registers: int  #: of a thread
-    spilled: int  #: bytes of a thread's stack: registers that did not fit
-    shared: int  #: bytes of a program
-    matrix_instructions: int
-    problems: tuple[str, ...]
 
 
 def compile_variant(variant: Variant) -> Compiled:
@@ -104,36 +92,24 @@ def read_usage(cubin: bytes) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def _compile_numbered(capability: int, only: str, number: int) -> Compiled:
-    return compile_variant(chosen(capability, only)[number])
+def _compile_numbered(capability: int, selection: Selection, number: int) -> Compiled:
+    return compile_variant(variants(capability, selection)[number])
 
 
-def chosen(capability: int, only: str) -> list[Variant]:
-    """The variants of one architecture whose label contains ``only``."""
-    return [variant for variant in unique(variants(capability)) if only in variant.label]
+def compile_all(capabilities: Iterable[int], selection: Selection, workers: int, patience: float) -> Iterator[Compiled]:
+    """Kernels cannot be sent to another process: each worker finds its own by number.
 
-
-def compile_all(capabilities: Iterable[int], only: str, workers: int) -> Iterator[Compiled]:
-    """Kernels cannot be sent to another process: each worker finds its own by number."""
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    Raises ``multiprocessing.TimeoutError`` when for ``patience`` seconds nothing was finished; the workers are ended.
+    """
+    with get_context("spawn").Pool(workers) as pool:
         for capability in capabilities:
-            job: Callable[[int], Compiled] = partial(_compile_numbered, capability, only)
-            yield from pool.map(job, range(len(chosen(capability, only))), chunksize=8)
-
-
-def table(results: Sequence[Compiled]) -> str:
-    """Markdown, a row for each kernel and architecture."""
-    head = "| sm | kernel | warps | registers | spilled | shared | matrix instructions |\n"
-    rule = "| --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
-    return (
-        head
-        + rule
-        + "".join(
-            f"| {r.capability} | {r.label} | {r.warps} | {r.registers} | {r.spilled} | {r.shared} "
-            f"| {r.matrix_instructions} |\n"
-            for r in results
-        )
-    )
+            job: Callable[[int], Compiled] = partial(_compile_numbered, capability, selection)
+            results = pool.imap(job, range(len(variants(capability, selection))))
+            while True:
+                try:
+                    yield results.next(patience)
+                except StopIteration:
+                    break
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -143,21 +119,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--capability", type=int, action="append", choices=ARCHITECTURES, help="such as 90; all if not given"
     )
     parser.add_argument("--only", default="", help="kernels whose label contains this")
+    parser.add_argument("--head-size", type=int, action="append", help="of attention; all if not given")
+    parser.add_argument("--features", action="append", choices=FEATURES, help="of attention; all if not given")
     parser.add_argument("--table", type=Path, help="write the table to this file")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--patience", type=float, default=300.0, help="seconds for one kernel")
     options = parser.parse_args(arguments)
+    selection = Selection(options.only, tuple(options.head_size or HEAD_SIZES), tuple(options.features or FEATURES))
     results: list[Compiled] = []
-    for result in compile_all(options.capability or ARCHITECTURES, options.only, options.workers):
-        results.append(result)
-        if result.problems:
-            sys.stdout.write(f"sm_{result.capability} {result.label}: {'; '.join(result.problems)}\n")
-            sys.stdout.flush()
+    try:
+        for result in compile_all(options.capability or ARCHITECTURES, selection, options.workers, options.patience):
+            results.append(result)
+            if result.problems:
+                sys.stdout.write(f"sm_{result.capability} {result.label}: {'; '.join(result.problems)}\n")
+                sys.stdout.flush()
+    except NothingDone:
+        sys.stdout.write(f"for {options.patience:g} seconds no kernel was finished: given up after {len(results)}\n")
+        return 1
     if options.table is not None:
-        options.table.parent.mkdir(parents=True, exist_ok=True)
-        options.table.write_text(table(results), encoding="utf-8")
+        write_whole(options.table, table(results))
     wrong = sum(bool(result.problems) for result in results)
     sys.stdout.write(f"{len(results)} kernels compiled, {wrong} of them wrong\n")
     return int(wrong > 0 or not results)
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Who reads the file meanwhile sees the old one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile("w", dir=file.parent, encoding="utf-8", delete=False) as new:
+        new.write(text)
+    Path(new.name).chmod(0o644)
+    Path(new.name).replace(file)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 import torch
 
@@ -29,13 +30,13 @@ class Deviation:
 
 
 def deviations(backend: CudaBackend, shapes: tuple[Shape, ...]) -> list[Deviation]:
-    """Every declared dtype, keys and values stored as they are and in FP8."""
-    dtypes = [getattr(torch, name) for name in backend.capabilities().dtypes]
+    """Every dtype that the backend has for such layers, keys and values stored as they are and in FP8."""
+    promise = backend.capabilities()
+    dtypes = [getattr(torch, name) for name in promise.dtypes]
     return [
         deviation(backend, shape, dtype, kv_dtype)
-        for shape in shapes
-        for dtype in dtypes
-        for kv_dtype in backend.capabilities().kv_dtypes
+        for shape, dtype, kv_dtype in product(shapes, dtypes, promise.kv_dtypes)
+        if not backend.unsupported(*reversed(shape.specs(dtype, kv_dtype)))
     ]
 
 

@@ -1,7 +1,7 @@
-"""Writes a file of tiles for one architecture: of the likely ones, the first that fits into registers and memory.
+"""Writes a file of tiles for a family of GPUs: of the likely ones, the first that fits into registers and memory.
 
 ``python -m baseboard_cuda.check.fit 90 FILE`` needs no GPU, and measures nothing: where a GPU can be had,
-``python -m baseboard_cuda.check.tune`` finds the fastest of the same candidates.
+``python -m baseboard_cuda.check.tune`` finds the fastest of the same candidates. What is in use stays where it fits.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Final, get_args
 
 from baseboard.contract import DType
 from baseboard_cuda.check.compile import compile_variant
-from baseboard_cuda.check.variants import ARCHITECTURES, FEATURES, Kind, attention_variants, dtypes
-from baseboard_cuda.tiles import Phase, Storage, Tile, TileKey, TileTable
+from baseboard_cuda.check.variants import ARCHITECTURES, Kind, attention_variants, dtypes, features_of
+from baseboard_cuda.tiles import Phase, Storage, Tile, TileKey, TileTable, load_tiles, table_name
 
 SIZES: Final = (64, 128, 256, 512)
 #: Programs that fill a processor twice over, and splits that are worth a second launch.
@@ -27,7 +27,14 @@ LEAST_SPLIT_KEYS: Final = 512
 
 #: Rows, keys, warps, stages; most promising first. Without matrix instructions all numbers are held in registers.
 _WITH_MATRIX: Final[dict[tuple[Phase, int], tuple[tuple[int, int, int, int], ...]]] = {
-    ("prefill", 64): ((128, 64, 4, 3), (128, 64, 8, 3), (64, 64, 4, 2), (64, 32, 4, 2), (32, 32, 4, 2)),
+    ("prefill", 64): (
+        (128, 64, 4, 3),
+        (128, 64, 8, 3),
+        (128, 64, 8, 2),
+        (64, 64, 4, 2),
+        (64, 32, 4, 2),
+        (32, 32, 4, 2),
+    ),
     ("prefill", 128): (
         (128, 64, 8, 3),
         (128, 64, 8, 2),
@@ -44,15 +51,28 @@ _WITH_MATRIX: Final[dict[tuple[Phase, int], tuple[tuple[int, int, int, int], ...
     ("decode", 256): ((16, 32, 4, 3), (16, 32, 4, 2), (16, 16, 4, 2), (16, 16, 8, 1)),
     ("decode", 512): ((16, 32, 8, 2), (16, 16, 8, 2), (16, 16, 4, 1), (16, 16, 8, 1)),
 }
+_SMALL: Final = (
+    (16, 32, 8, 1),
+    (16, 32, 4, 1),
+    (16, 16, 8, 2),
+    (16, 16, 8, 1),
+    (16, 16, 4, 2),
+    (16, 16, 4, 1),
+    (16, 16, 2, 1),
+    (16, 16, 16, 1),
+    (16, 32, 16, 1),
+    (8, 16, 8, 1),
+    (8, 16, 4, 1),
+)
 _WITHOUT_MATRIX: Final[dict[tuple[Phase, int], tuple[tuple[int, int, int, int], ...]]] = {
-    ("prefill", 64): ((32, 32, 8, 2), (16, 32, 4, 2), (16, 32, 8, 1), (16, 16, 4, 1)),
-    ("prefill", 128): ((32, 32, 8, 2), (16, 32, 8, 2), (16, 32, 4, 1), (16, 16, 4, 1)),
-    ("prefill", 256): ((32, 32, 8, 2), (16, 32, 8, 1), (16, 16, 8, 1), (16, 16, 4, 1)),
-    ("prefill", 512): ((32, 16, 8, 2), (16, 16, 8, 1), (16, 16, 4, 1)),
-    ("decode", 64): ((16, 64, 4, 2), (16, 32, 4, 2), (16, 32, 8, 1), (16, 16, 4, 1)),
-    ("decode", 128): ((16, 32, 4, 2), (16, 32, 8, 1), (16, 16, 4, 1)),
-    ("decode", 256): ((16, 32, 8, 1), (16, 16, 8, 1), (16, 16, 4, 1)),
-    ("decode", 512): ((16, 16, 8, 1), (16, 16, 4, 1)),
+    ("prefill", 64): ((32, 32, 8, 2), (32, 32, 8, 1), (16, 32, 4, 2), *_SMALL),
+    ("prefill", 128): ((32, 32, 8, 2), (32, 32, 8, 1), (16, 32, 8, 2), *_SMALL),
+    ("prefill", 256): ((32, 32, 8, 2), (32, 32, 8, 1), (32, 16, 8, 1), *_SMALL),
+    ("prefill", 512): ((32, 16, 8, 2), (32, 16, 8, 1), *_SMALL),
+    ("decode", 64): ((16, 64, 4, 2), (16, 32, 4, 2), *_SMALL),
+    ("decode", 128): ((16, 32, 4, 2), *_SMALL),
+    ("decode", 256): _SMALL,
+    ("decode", 512): _SMALL,
 }
 
 
@@ -62,10 +82,18 @@ class Fitted:
     tile: Tile | None  #: None: nothing fits
 
 
+def family(capability: int) -> list[int]:
+    """The architectures that a file of tiles for ``capability`` serves."""
+    name = table_name(capability)
+    return [number for number in ARCHITECTURES if number >= capability and table_name(number) == name]
+
+
 def candidates(capability: int, key: TileKey) -> list[Tile]:
-    """What may be tried for ``key``."""
+    """What may be tried for ``key``: first what is in use."""
     table = _WITH_MATRIX if capability >= 80 and key.dtype != "float32" else _WITHOUT_MATRIX
-    return [Tile(*numbers) for numbers in table[key.phase, key.head_size]]
+    used = load_tiles(table_name(capability)).tiles.get(key)
+    likely = [Tile(*numbers) for numbers in table[key.phase, key.head_size]]
+    return likely if used is None else [used, *(tile for tile in likely if tile != used)]
 
 
 def keys(kinds: Iterable[DType]) -> Iterator[TileKey]:
@@ -74,9 +102,9 @@ def keys(kinds: Iterable[DType]) -> Iterator[TileKey]:
 
 
 def fit(capability: int, key: TileKey) -> Fitted:
-    """The first candidate with which everything that has this key compiles as it should."""
+    """The first candidate with which everything that has this key compiles as it should, in the whole family."""
     for tile in candidates(capability, key):
-        if fits(capability, key, tile):
+        if all(fits(member, key, tile) for member in family(capability)):
             return Fitted(key, tile)
     return Fitted(key, None)
 
@@ -86,10 +114,11 @@ def fits(capability: int, key: TileKey, tile: Tile) -> bool:
     table = candidate_table(key, tile)
     dtype: DType = next(d for d in dtypes(capability) if d == key.dtype)
     sizes = dict.fromkeys((80 if key.head_size == 128 else key.head_size, key.head_size))
-    for features, size in product(reversed(FEATURES), sizes):
-        for variant in attention_variants(capability, table, Kind(dtype, key.kv_dtype, size, features)):
-            if f"paged_attention {key.phase}" in variant.label and compile_variant(variant).problems:
-                return False
+    for size in sizes:
+        for features in reversed(features_of(size)):
+            for variant in attention_variants(capability, table, Kind(dtype, key.kv_dtype, size, features)):
+                if f"paged_attention {key.phase}" in variant.label and compile_variant(variant).problems:
+                    return False
     return True
 
 

@@ -1,20 +1,20 @@
 """All that has to be shown on a GPU, in one command that writes a report.
 
-``python -m baseboard_cuda.check.gpu FOLDER`` needs torch, triton, numpy, pluggy, pytest and this repository.
+``python -m baseboard_cuda.check.gpu FOLDER``, with the sources of core, conformance and this plugin on the import path,
+needs torch, triton, numpy, pluggy and pytest, and nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import torch
 import triton
 
@@ -22,20 +22,35 @@ import baseboard_cuda
 from baseboard.contract import BackendUnavailable, DeviceInfo, KVCacheSpec
 from baseboard_cuda.backend import CudaBackend
 from baseboard_cuda.check.correctness import deviations
-from baseboard_cuda.check.speed import Shape, decode, prefill, swap
+from baseboard_cuda.check.programs import Programs, environment_with, overlay
+from baseboard_cuda.check.report import Line, report
+from baseboard_cuda.check.speed import Candidate, Clock, Figure, Shape, decode, prefill, swap
 
 _REPEATS: Final = 20
-_SHAPES: Final = (Shape(3, 1000, 1), Shape(1, 9000, 1), Shape(2, 700, 300), Shape(2, 333, 333, 9, 3, 80))
-_CONFORMANCE: Final = ("-m", "pytest", "--pyargs", "baseboard_conformance", "--cts-backend", "cuda", "-q")
+#: Other engines, and the size of blocks that they read best.
+_OTHERS: Final = {"flashinfer": 16, "varlen": 256}
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A line of the report. ``passed`` is None where nothing could be judged."""
+class Sizes:
+    """What is computed and measured."""
 
-    what: str
-    result: str
-    passed: bool | None
+    shapes: tuple[Shape, ...]
+    decode: Shape
+    prefill: Shape
+    side: int  #: of the matrices that are multiplied for comparison
+    swapped: KVCacheSpec
+    swapped_blocks: int
+
+
+_SIZES: Final = Sizes(
+    shapes=(Shape(3, 1000, 1), Shape(1, 9000, 1), Shape(2, 700, 300), Shape(2, 333, 333, 9, 3, 80)),
+    decode=Shape(64, 8192, 1),
+    prefill=Shape(8, 4096, 4096),
+    side=8192,
+    swapped=KVCacheSpec(32, 8, 128, 128, "float16", 16),
+    swapped_blocks=4096,
+)
 
 
 class EventClock:
@@ -54,23 +69,26 @@ class EventClock:
         return min(times)
 
 
-def check_correctness(backend: CudaBackend) -> list[Line]:
+def check_correctness(backend: CudaBackend, shapes: tuple[Shape, ...]) -> list[Line]:
     return [
         Line(f"attention, {d.name}", f"error {d.error:.2e}, allowed {d.allowed:.0e}", d.passed)
-        for d in deviations(backend, _SHAPES)
+        for d in deviations(backend, shapes)
     ]
 
 
-def check_waits(backend: CudaBackend) -> Line:
+def check_waits(backend: CudaBackend, shape: Shape) -> Line:
     """A step must not make the host wait for the device: torch raises where it would."""
-    attention, kv = _SHAPES[0].specs(torch.float16)
-    cache = backend.allocate_kv_cache(kv, _SHAPES[0].blocks)
+    attention, kv = shape.specs(torch.float16)
+    cache = backend.allocate_kv_cache(kv, shape.blocks)
     kernel = backend.attention_kernel(attention, kv)
-    query = torch.zeros(3, attention.num_heads, attention.head_size, dtype=torch.float16, device=backend.torch_device())
+    heads = shape.sequences, attention.num_heads, attention.head_size
+    query = torch.zeros(heads, dtype=torch.float16, device=backend.torch_device())
     keys = query[:, : kv.num_kv_heads]
     torch.cuda.set_sync_debug_mode("error")
     try:
-        metadata = backend.build_attention_metadata(_SHAPES[0].batch(), cache)
+        backend.copy_blocks(cache, np.array([[1, 2]]))
+        backend.zero_blocks(cache, np.array([1]))
+        metadata = backend.build_attention_metadata(shape.batch(), cache)
         kernel.write(keys, keys, cache.layer(0), metadata)
         kernel.attend(query, cache.layer(0), metadata)
     except RuntimeError as error:
@@ -80,72 +98,120 @@ def check_waits(backend: CudaBackend) -> Line:
     return Line("no wait for the device in a step", "none", passed=True)
 
 
-def check_speed(backend: CudaBackend) -> list[Line]:
-    clock = EventClock()
+def check_graph(backend: CudaBackend, shape: Shape) -> Line:
+    """The kernels in a CUDA graph, replayed with other lengths than it was captured with, equal the same kernels."""
+    attention, kv = shape.specs(torch.float16)
+    cache = backend.allocate_kv_cache(kv, shape.blocks)
+    for plane in cache.planes:
+        plane.view(torch.float16).normal_()
+    kernel = backend.attention_kernel(attention, kv)
+    metadata = backend.build_attention_metadata(shape.batch(), cache)
+    heads = shape.sequences, attention.num_heads, attention.head_size
+    query = torch.randn(heads, device=backend.torch_device()).half()
+    eager = kernel.attend(query, cache.layer(0), metadata)  # compiles
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = kernel.attend(query, cache.layer(0), metadata)
+    graph.replay()
+    same = torch.equal(captured, eager)
+    metadata.seq_lens.sub_(shape.length // 3)
+    graph.replay()
+    same = same and torch.equal(captured, kernel.attend(query, cache.layer(0), metadata))
+    result = "equal" if same else "differs"
+    return Line("kernels in a CUDA graph, with lengths that change", result, same and not torch.equal(captured, eager))
+
+
+def check_speed(backend: CudaBackend, others: Sequence[CudaBackend], sizes: Sizes, clock: Clock) -> list[Line]:
+    """Ours against what the device does at best; and other engines beside it, in the same run."""
     dtype = torch.bfloat16 if "bfloat16" in backend.capabilities().dtypes else torch.float16
-    figures = [
-        decode(backend, Shape(64, 8192, 1), dtype, clock),
-        prefill(backend, Shape(8, 4096, 4096), dtype, clock, side=8192),
-        swap(backend, KVCacheSpec(32, 8, 128, 128, "float16", 16), 4096, clock),
+    figures: list[Figure] = [
+        decode(Candidate(backend, 0.85), sizes.decode, dtype, clock),
+        prefill(Candidate(backend, 0.60), sizes.prefill, dtype, clock, sizes.side),
+        swap(backend, sizes.swapped, sizes.swapped_blocks, clock),
     ]
-    return [
-        Line(f.name, f"{f.value:.1f} of {f.best:.1f} {f.unit} ({f.share:.0%}, wanted {f.target or 0:.0%})", f.passed)
-        for f in figures
-    ]
+    lines = [_figure_line(figure) for figure in figures]
+    for other in others:
+        block_size = _OTHERS[other.options.attention]
+        candidate = Candidate(other, None)
+        reads, computes = (replace(shape, block_size=block_size) for shape in (sizes.decode, sizes.prefill))
+        lines.append(_figure_line(decode(candidate, reads, dtype, clock)))
+        lines.append(_figure_line(prefill(candidate, computes, dtype, clock, sizes.side)))
+    return lines
 
 
-def check_conformance(profile: str, prefix: Sequence[str] = ()) -> Line:
-    """In a process of its own, as a vendor would run it."""
-    command = [*prefix, sys.executable, *_CONFORMANCE, "--cts-profile", profile]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    last = (done.stdout or done.stderr).strip().splitlines()[-1:]
-    return Line(f"conformance, {' '.join([*prefix, profile])}", " ".join(last), done.returncode == 0)
+def _figure_line(figure: Figure) -> Line:
+    wanted = "" if figure.target is None else f", wanted {figure.target:.0%}"
+    text = f"{figure.value:.1f} of {figure.best:.1f} {figure.unit} ({figure.share:.0%}{wanted})"
+    return Line(figure.name, text, None if figure.target is None else figure.passed)
 
 
-def check_sanitizer() -> Line:
-    tool = shutil.which("compute-sanitizer")
-    if tool is None:
-        return Line("compute-sanitizer", "not installed here", passed=None)
-    return check_conformance("smoke", [tool, "--error-exitcode", "1"])
+def check_others(device: DeviceInfo) -> tuple[list[CudaBackend], list[Line]]:
+    """Backends with the engines that can be had, and why the others cannot."""
+    found: list[CudaBackend] = []
+    lines: list[Line] = []
+    for name in _OTHERS:
+        try:
+            backend = baseboard_cuda.open_backend(device, {"attention": name})
+        except BackendUnavailable as error:
+            lines.append(Line(f"attention by {name}", str(error), None))
+        else:
+            assert isinstance(backend, CudaBackend)
+            found.append(backend)
+    return found, lines
 
 
-def report(device: DeviceInfo, lines: Sequence[Line]) -> str:
-    """Markdown."""
-    words = {True: "yes", False: "**no**", None: "not judged"}
-    facts = {**device.details, "torch": torch.__version__, "triton": triton.__version__, "capability": device.arch}
-    return "\n".join(
-        [
-            f"# {device.name}",
-            "",
-            *(f"* {name}: {value}" for name, value in facts.items()),
-            "",
-            "| what | result | as it should be |",
-            "| --- | --- | --- |",
-            *(f"| {line.what} | {line.result} | {words[line.passed]} |" for line in lines),
-            "",
+def check_backend(backend: CudaBackend, device: DeviceInfo, sizes: Sizes) -> list[Line]:
+    """What is checked in this process: numbers, waits, graphs, speed, and the other engines' numbers and speed."""
+    others, lines = check_others(device)
+    lines += check_correctness(backend, sizes.shapes)
+    for other in others:
+        name, block_size = other.options.attention, _OTHERS[other.options.attention]
+        shapes = tuple(replace(shape, head_size=128, block_size=block_size) for shape in sizes.shapes)
+        lines += [Line(f"{name}, {d.name}", f"error {d.error:.2e}", d.passed) for d in deviations(other, shapes)]
+    lines += [check_waits(backend, sizes.shapes[0]), check_graph(backend, sizes.shapes[0])]
+    lines += check_speed(backend, others, sizes, EventClock())
+    for opened in (backend, *others):
+        opened.close()
+    return lines
+
+
+def check_programs(folder: Path) -> list[Line]:
+    """What is checked by programs of their own: conformance with its reports, the sanitizer, a model end to end."""
+    with overlay() as found:
+        programs = Programs(environment_with(found))
+        return [
+            programs.conformance("full", folder / "conformance"),
+            programs.sanitizer(folder / "sanitizer"),
+            programs.model(),
         ]
-    )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, probe: Callable[[], list[DeviceInfo]] = baseboard_cuda.probe_devices
+) -> int:
     """Writes the report; 1 when anything is not as it should be, 2 when there is no GPU."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     folder: Path = parser.parse_args(arguments).folder
-    device = next(d for d in baseboard_cuda.probe_devices() if d.device_type == "cuda")
+    device = next(d for d in probe() if d.device_type == "cuda")
     try:
         backend = baseboard_cuda.open_backend(device, {})
     except BackendUnavailable as error:
         sys.stdout.write(f"nothing was checked: {error}\n")
         return 2
     assert isinstance(backend, CudaBackend)
-    lines = [*check_correctness(backend), check_waits(backend), *check_speed(backend)]
-    backend.close()
-    lines += [check_conformance("full"), check_sanitizer()]
+    folder = folder / re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")
+    lines = [*check_backend(backend, device, _SIZES), *check_programs(folder)]
+    return write_report(folder, device, lines)
+
+
+def write_report(folder: Path, device: DeviceInfo, lines: Sequence[Line]) -> int:
+    """``report.md`` in ``folder``; 1 when anything is not as it should be."""
+    facts = {**device.details, "torch": torch.__version__, "triton": triton.__version__, "capability": device.arch}
+    text = report(device.name, facts, lines)
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{re.sub(r'[^a-z0-9]+', '-', device.name.lower()).strip('-')}.md"
-    file.write_text(report(device, lines), encoding="utf-8")
-    sys.stdout.write(f"{file}\n{report(device, lines)}")
+    (folder / "report.md").write_text(text, encoding="utf-8")
+    sys.stdout.write(f"{folder / 'report.md'}\n{text}")
     return int(any(line.passed is False for line in lines))
 
 

@@ -11,15 +11,17 @@ from unittest.mock import patch
 import torch
 
 from baseboard_cuda import attention
-from baseboard_cuda.kernels import blocks, operators
+from baseboard_cuda.kernels import blocks, operators, sampling
 
 #: Where the backend looks its kernels up.
 _PLACES: Final = (
     (attention, ("paged_attention", "join_splits", "write_kv")),
     (blocks, ("copy_blocks", "zero_blocks")),
     (operators, ("rms_norm", "add_rms_norm", "silu_and_mul", "rotary_embedding")),
+    (sampling, ("sample",)),
 )
 _TYPES: Final = {
+    torch.float64: "fp64",
     torch.float32: "fp32",
     torch.float16: "fp16",
     torch.bfloat16: "bf16",

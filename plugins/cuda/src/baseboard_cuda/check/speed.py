@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -15,8 +15,6 @@ import torch
 from baseboard.contract import AttentionSpec, KVCacheSpec, KVDType, StepBatch
 from baseboard.kit.dtypes import dtype_name
 from baseboard_cuda.backend import CudaBackend
-
-_BLOCK_SIZE: Final = 16
 
 
 class Clock(Protocol):
@@ -54,23 +52,24 @@ class Shape:
     heads: int = 32
     kv_heads: int = 8
     head_size: int = 128
+    block_size: int = 16
 
     @property
     def blocks(self) -> int:
-        return 1 + self.sequences * -(-self.length // _BLOCK_SIZE)
+        return 1 + self.sequences * -(-self.length // self.block_size)
 
     def specs(self, dtype: torch.dtype, kv_dtype: KVDType = "auto") -> tuple[AttentionSpec, KVCacheSpec]:
         attention = AttentionSpec(self.heads, self.kv_heads, self.head_size, self.head_size**-0.5)
         size = self.head_size
-        return attention, KVCacheSpec(1, self.kv_heads, size, size, dtype_name(dtype), _BLOCK_SIZE, kv_dtype)
+        return attention, KVCacheSpec(1, self.kv_heads, size, size, dtype_name(dtype), self.block_size, kv_dtype)
 
     def batch(self) -> StepBatch:
         """Blocks in random order, as a pool has them after a while."""
-        columns = -(-self.length // _BLOCK_SIZE)
+        columns = -(-self.length // self.block_size)
         order = 1 + np.random.default_rng(0).permutation(self.sequences * columns)
         tables = order.reshape(self.sequences, columns).astype(np.int32)
         positions = np.arange(self.length - self.queries, self.length)
-        slots = tables[:, positions // _BLOCK_SIZE].astype(np.int64) * _BLOCK_SIZE + positions % _BLOCK_SIZE
+        slots = tables[:, positions // self.block_size].astype(np.int64) * self.block_size + positions % self.block_size
         return StepBatch(
             query_start_loc=np.arange(self.sequences + 1, dtype=np.int32) * self.queries,
             seq_lens=np.full(self.sequences, self.length, np.int32),
@@ -98,24 +97,39 @@ def attention_seconds(
     return clock.seconds(lambda: kernel.attend(query, cache.layer(0), metadata))
 
 
-def decode(backend: CudaBackend, shape: Shape, dtype: torch.dtype, clock: Clock) -> Figure:
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Who is measured: our own kernel has a target, others are measured beside it."""
+
+    backend: CudaBackend
+    target: float | None
+
+    def name(self, shape: Shape, dtype: torch.dtype) -> str:
+        return self.backend.attention_engine(*shape.specs(dtype)).name
+
+
+def decode(candidate: Candidate, shape: Shape, dtype: torch.dtype, clock: Clock) -> Figure:
     """Bytes of keys and values read a second, against those of a plain copy."""
+    backend = candidate.backend
     seconds = attention_seconds(backend, shape, dtype, clock)
     read = 2 * shape.sequences * shape.length * shape.kv_heads * shape.head_size * dtype.itemsize
     memory = torch.empty(read, dtype=torch.uint8, device=backend.torch_device())
     target = torch.empty_like(memory)
     copied = 2 * read / clock.seconds(lambda: target.copy_(memory))
-    return Figure(f"decode {shape}", read / seconds / 1e9, copied / 1e9, "GB/s", 0.85)
+    name = f"decode by {candidate.name(shape, dtype)}, {shape}"
+    return Figure(name, read / seconds / 1e9, copied / 1e9, "GB/s", candidate.target)
 
 
-def prefill(backend: CudaBackend, shape: Shape, dtype: torch.dtype, clock: Clock, side: int) -> Figure:
+def prefill(candidate: Candidate, shape: Shape, dtype: torch.dtype, clock: Clock, side: int) -> Figure:
     """Multiplications and additions under the causal mask, against those of one square matrix product."""
+    backend = candidate.backend
     seconds = attention_seconds(backend, shape, dtype, clock)
     pairs = shape.sequences * (shape.queries * shape.length - shape.queries * (shape.queries - 1) // 2)
     flops = 4 * pairs * shape.heads * shape.head_size
     square = torch.randn(side, side, device=backend.torch_device()).to(dtype)
     best = 2 * side**3 / clock.seconds(lambda: square @ square)
-    return Figure(f"prefill {shape}", flops / seconds / 1e12, best / 1e12, "TFLOP/s", 0.60)
+    name = f"prefill by {candidate.name(shape, dtype)}, {shape}"
+    return Figure(name, flops / seconds / 1e12, best / 1e12, "TFLOP/s", candidate.target)
 
 
 def swap(backend: CudaBackend, spec: KVCacheSpec, num_blocks: int, clock: Clock) -> Figure:

@@ -21,6 +21,7 @@ from baseboard_cuda.check.gpu import EventClock
 from baseboard_cuda.check.speed import Clock, Shape, attention_seconds
 from baseboard_cuda.chip import Chip
 from baseboard_cuda.opening import open_gpu
+from baseboard_cuda.options import Options
 from baseboard_cuda.tiles import Tile, TileKey
 
 _SHAPES: Final = {"decode": Shape(32, 4096, 1), "prefill": Shape(4, 2048, 2048)}
@@ -31,23 +32,28 @@ def tune(chip: Chip, key: TileKey, shape: Shape, tiles: Sequence[Tile], clock: C
     sized = replace(shape, head_size=key.head_size)
 
     def seconds(tile: Tile) -> float:
-        backend = CudaBackend(replace(chip, tiles=candidate_table(key, tile)), "token_head")
+        backend = CudaBackend(replace(chip, tiles=candidate_table(key, tile)), Options())
         return attention_seconds(backend, sized, torch_dtype(key.dtype), clock, key.kv_dtype)
 
     return min(tiles, key=seconds)
 
 
-def main(arguments: Sequence[str] | None = None, open_chip: Callable[[int], Chip] = open_gpu) -> int:
+def main(
+    arguments: Sequence[str] | None = None,
+    open_chip: Callable[[int, Options], Chip] = open_gpu,
+    clock: Clock | None = None,
+) -> int:
+    """``open_chip`` and ``clock`` are a GPU's own; tests give others."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--capability", type=int, required=True, help="of the device, such as 90")
     options = parser.parse_args(arguments)
-    chip = open_chip(options.device)
+    chip = open_chip(options.device, Options())
     chosen: dict[TileKey, Tile] = {}
     for key in keys(chip.dtypes):
         fitting = [tile for tile in candidates(options.capability, key) if fits(options.capability, key, tile)]
-        chosen[key] = tune(chip, key, _SHAPES[key.phase], fitting, EventClock())
+        chosen[key] = tune(chip, key, _SHAPES[key.phase], fitting, clock or EventClock())
         sys.stdout.write(f"{key}: {chosen[key]}\n")
         sys.stdout.flush()
     options.file.write_text(tiles_as_json(chosen), encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, get_args
 
@@ -22,6 +22,7 @@ from baseboard_cuda.layout import block_layout
 from baseboard_cuda.memory import HostMeter
 from baseboard_cuda.metadata import make_metadata
 from baseboard_cuda.operators import make_operator
+from baseboard_cuda.sampling import Draws
 from baseboard_cuda.swap.swapper import HostSwapper
 from baseboard_cuda.tiles import TileTable, load_tiles, table_name
 
@@ -29,8 +30,9 @@ ARCHITECTURES: Final = (75, 80, 86, 89, 90, 100, 103, 120)
 _HEADS: Final = (32, 8)
 KV_DTYPES: Final[tuple[KVDType, ...]] = ("auto", "fp8_e4m3")
 HEAD_SIZES: Final = (64, 80, 128, 256, 512)
-FEATURES: Final = ("plain", "everything")
-_PARTS: Final[dict[bool | None, str]] = {True: "decode", False: "prefill"}
+#: ``bare`` is not causal, and has no scales in FP8: one head size shows that what has less fits as well.
+FEATURES: Final = ("plain", "everything", "bare")
+_THOROUGH_SIZE: Final = 128
 _MANY: Final = 1000  # processors: enough that keys are split
 _LONG: Final = 8192
 _BFLOAT16_FROM: Final = 80
@@ -46,18 +48,38 @@ class Variant:
     matrix: bool  #: whether its products must be done by matrix instructions
 
 
-def variants(capability: int) -> Iterator[Variant]:
-    """All for one architecture, with its shipped tiles."""
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A part of the variants; without arguments, all of them."""
+
+    text: str = ""  #: what their labels contain
+    head_sizes: tuple[int, ...] = HEAD_SIZES  #: of attention
+    features: tuple[str, ...] = FEATURES  #: of attention
+
+
+def variants(capability: int, selection: Selection) -> list[Variant]:
+    """What is ``selection`` of one architecture, with its shipped tiles."""
+    return [variant for variant in _unique(_variants(capability, selection)) if selection.text in variant.label]
+
+
+def _variants(capability: int, selection: Selection) -> Iterator[Variant]:
     tiles = load_tiles(table_name(capability))
     for dtype in dtypes(capability):
-        for kv_dtype, size, features in product(KV_DTYPES, HEAD_SIZES, FEATURES):
-            yield from attention_variants(capability, tiles, Kind(dtype, kv_dtype, size, features))
+        for kv_dtype, size in product(KV_DTYPES, selection.head_sizes):
+            for features in features_of(size):
+                if features in selection.features:
+                    yield from attention_variants(capability, tiles, Kind(dtype, kv_dtype, size, features))
         yield from _named(capability, dtype, _operators(dtype))
     yield from _named(capability, "any", _blocks())
 
 
 def dtypes(capability: int) -> tuple[DType, ...]:
     return tuple(d for d in get_args(DType) if d != "bfloat16" or capability >= _BFLOAT16_FROM)
+
+
+def features_of(head_size: int) -> tuple[str, ...]:
+    """What is compiled of layers with this head size."""
+    return FEATURES if head_size == _THOROUGH_SIZE else FEATURES[:2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,26 +99,46 @@ class Kind:
         kv = KVCacheSpec(1, _HEADS[1], size, size, self.dtype, 16, self.kv_dtype)
         return AttentionSpec(*_HEADS, size, size**-0.5, **options), kv
 
+    @property
+    def fp8_scale(self) -> str:
+        return "tensor" if self.features == "bare" else "token_head"
+
+    @property
+    def causal(self) -> bool:
+        return self.features != "bare"
+
 
 def attention_variants(capability: int, tiles: TileTable, kind: Kind) -> Iterator[Variant]:
     """What a layer of this kind launches: storing, a decode, a prefill."""
     for processors in (_MANY, 0):
-        for launch in _attention(*kind.specs(), recording_chip(capability, tiles, processors)):
+        for launch in _attention(kind, recording_chip(capability, tiles, processors)):
             name = launch.kernel.__name__
             # Decodes are mostly split and prefills mostly not. That the other way fits, too, one head size shows.
             usual = launch.constants.get("SPLIT") == launch.constants.get("ONE_QUERY")
-            if kind.head_size != 128 and not usual:
+            if kind.head_size != _THOROUGH_SIZE and not usual:
                 continue
             # Triton has no matrix instructions for Turing, nor any of full float32 precision.
             matrix = name == "paged_attention" and capability >= _BFLOAT16_FROM and kind.dtype != "float32"
-            part = _PARTS.get(launch.constants.get("ONE_QUERY"), "")
-            label = _label(name, part, kind.dtype, kind.kv_dtype, str(kind.head_size), kind.features)
-            yield Variant(capability, label, launch, matrix)
+            yield Variant(capability, _attention_label(launch, kind), launch, matrix)
 
 
-def _attention(attention: AttentionSpec, kv: KVCacheSpec, chip: Chip) -> list[Launch]:
+def _attention_label(launch: Launch, kind: Kind) -> str:
+    """Named for what the launch depends on: storing knows no features, and joining does not see the cache."""
+    name, size = launch.kernel.__name__, str(kind.head_size)
+    if name == "join_splits":
+        return _label(name, kind.dtype, size)
+    if name == "write_kv":
+        scale = kind.fp8_scale if kind.kv_dtype != "auto" else ""
+        return _label(name, kind.dtype, kind.kv_dtype, size, scale)
+    part = "decode" if launch.constants["ONE_QUERY"] else "prefill"
+    split = "split" if launch.constants["SPLIT"] else ""
+    return _label(name, part, kind.dtype, kind.kv_dtype, size, kind.features, split)
+
+
+def _attention(kind: Kind, chip: Chip) -> list[Launch]:
     """Writing, a decode and a prefill."""
-    layout = block_layout(kv, "token_head")
+    attention, kv = kind.specs()
+    layout = block_layout(kv, kind.fp8_scale)
     cache = make_cache(kv, layout, 2, chip.memory)
     columns = _LONG // kv.block_size
     batch = StepBatch(
@@ -108,6 +150,7 @@ def _attention(attention: AttentionSpec, kv: KVCacheSpec, chip: Chip) -> list[La
         num_decodes=1,
         max_query_len=17,
         max_seq_len=_LONG,
+        causal=kind.causal,
     )
     kernel = PagedAttention(attention, kv, layout, chip)
     metadata = make_metadata(batch, torch.from_numpy)
@@ -139,7 +182,12 @@ def _operators(dtype: DType) -> list[Launch]:
                 heads, heads, torch.zeros(2, dtype=torch.int64), angles
             )
         launches += some
-    return launches
+    row, none = torch.zeros(2), torch.zeros(2, dtype=torch.int32)
+    with recorded() as some:
+        _operator("sample", spec)(
+            torch.zeros(2, 32000, dtype=kind), Draws(row, none, row, row, torch.zeros(2, dtype=torch.float64))
+        )
+    return launches + some
 
 
 def _operator(name: str, spec: dict[str, Any]) -> Any:
@@ -185,13 +233,13 @@ def recording_chip(capability: int, tiles: TileTable, processors: int) -> Chip:
         upload=torch.from_numpy,
         meter=HostMeter(),
         swapper=HostSwapper(),
+        engines=(),
     )
 
 
-def unique(found: Iterator[Variant]) -> list[Variant]:
+def _unique(found: Iterator[Variant]) -> list[Variant]:
     """Each label once: the launches of one label are alike but for who asked for them."""
-    seen: dict[tuple[str, str], Variant] = {}
+    seen: dict[str, Variant] = {}
     for variant in found:
-        split = " split" if variant.launch.constants.get("SPLIT") else ""
-        seen.setdefault((variant.label, split), replace(variant, label=variant.label + split))
+        seen.setdefault(variant.label, variant)
     return list(seen.values())

@@ -51,7 +51,10 @@ def _gpus(around: Surroundings, software: Software) -> list[DeviceInfo]:
         return [_nothing(f"the NVIDIA driver sees no GPU{hidden}")]
     release = around.release()
     reason = _software_reason(software, cuda, release)
-    details = {"CUDA of the driver": _dotted(cuda), "options": "fp8_scale: token_head or tensor"}
+    details = {
+        "CUDA of the driver": _dotted(cuda),
+        "options": "fp8_scale=token_head|tensor, attention=triton|auto|flashinfer|varlen",
+    }
     if release is not None:
         details["driver"] = release
     return [_device(index, gpu, reason or _gpu_reason(gpu), details) for index, gpu in enumerate(gpus)]
