@@ -39,7 +39,7 @@ selfcheck: $(VENV)/.dev
 ## test-cuda: the CUDA plugin in a venv of its own: its kernels interpreted, some compiled, the conformance suite
 test-cuda: .venv-cuda/.ready
 	$(CUDA) -m pytest --numprocesses 2 --dist worksteal tests/plugins/cuda
-	TRITON_INTERPRET=1 $(CUDA) -m baseboard_conformance.cli.main run --backend cuda --profile smoke --workers 2
+	TRITON_INTERPRET=1 OMP_NUM_THREADS=1 .venv-cuda/bin/baseboard-conformance run --backend cuda --profile smoke --workers 2
 
 ## cuda-compile: every kernel to machine code for every architecture, without a GPU; writes docs/cuda-kernels.md
 cuda-compile: .venv-cuda/.ready

@@ -9,7 +9,14 @@ collect_ignore: list[str] = []
 _WHY: list[str] = []
 
 if find_spec("baseboard_cuda") is None:
-    collect_ignore += ["test_discovery.py", "test_faults.py", "test_registered.py", "test_swap.py", "test_tiles.py"]
+    collect_ignore += [
+        "test_discovery.py",
+        "test_faults.py",
+        "test_options.py",
+        "test_registered.py",
+        "test_swap.py",
+        "test_tiles.py",
+    ]
     collect_ignore += ["interpreted", "compiled"]
     _WHY.append("tests/plugins/cuda: not collected, baseboard-cuda is not installed")
 elif find_spec("triton") is None:

@@ -58,9 +58,10 @@ def make_metadata(batch: StepBatch, upload: Upload) -> CudaMetadata:
         there[offset : offset + array.nbytes].view(_TORCH[array.dtype.name]).view(array.shape)
         for array, offset in zip(arrays, offsets, strict=True)
     ]
-    _, starts, lengths, tables, _ = (
-        packed[offset : offset + array.nbytes].view(array.dtype).reshape(array.shape)
-        for array, offset in zip(arrays, offsets, strict=True)
+    # Copies of the batch's arrays, which are rewritten for the next step.
+    starts, lengths, tables = (
+        packed[offset : offset + array.nbytes].view(np.int32).reshape(array.shape)
+        for array, offset in zip(arrays[1:4], offsets[1:4], strict=True)
     )
     return CudaMetadata(
         *tensors,

@@ -37,7 +37,7 @@ _INTERPRETED_PROCESSORS: Final = 8
 
 def open_device(device: DeviceInfo, options: Mapping[str, Any]) -> CudaBackend:
     """Raises ``BackendUnavailable``: for a wrong option, a compiler cache that cannot be written, a GPU that fails."""
-    chosen = read_options(options)
+    chosen = read_options(options, os.environ)
     if device.device_type == "cpu":
         return CudaBackend(open_interpreter(chosen), chosen)
     check_compiler_cache(Path(knobs.cache.dir))

@@ -10,6 +10,7 @@ from typing import Any, Final
 from baseboard.contract import BackendUnavailable
 from baseboard_cuda.tiles import TileTable, load_tiles, read_tiles
 
+PREFIX: Final = "BASEBOARD_CUDA_"
 _ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "fp8_scale": ("token_head", "tensor"),
     "attention": ("triton", "auto", "flashinfer", "varlen"),
@@ -37,9 +38,14 @@ class Options:
             ) from error
 
 
-def read_options(given: Mapping[str, Any]) -> Options:
-    """Raises ``BackendUnavailable`` for a name or a value that is not known."""
+def read_options(given: Mapping[str, Any], environment: Mapping[str, str]) -> Options:
+    """What is ``given``, else what the environment has as ``BASEBOARD_CUDA_`` and the name in capitals.
+
+    Raises ``BackendUnavailable`` for a name or a value that is not known.
+    """
     names = [field.name for field in fields(Options)]
+    variables = {name: environment.get(f"{PREFIX}{name.upper()}") for name in names}
+    given = {name: value for name, value in variables.items() if value} | dict(given)
     unknown = sorted(set(given) - set(names))
     if unknown:
         raise BackendUnavailable(f"the CUDA backend has no option {', '.join(unknown)}: it has {', '.join(names)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import cycle, product
 
 import pytest
@@ -9,6 +10,10 @@ import torch
 from hypothesis import given, settings
 
 import baseboard_cuda
+from baseboard_cuda.backend import CudaBackend
+from baseboard_cuda.opening import open_interpreter
+from baseboard_cuda.options import Options
+from baseboard_cuda.tiles import Tile
 from core.backends.test_reference_grid import FEATURES
 from core.backends.test_reference_random import worlds
 from core.backends.world import POISONS, Row, make_world
@@ -119,6 +124,18 @@ def test_decodes_are_split_and_joined(backend, monkeypatch) -> None:
     chunk = make_world([Row(3, 90)], "float32", (4, 2), 16, 8, **FEATURES["sinks"](4))
     check(chunk, chunk.run(backend, torch.nan))
     assert launched[-1] > 1
+
+
+@pytest.mark.parametrize("feature", ["plain", "everything"])
+@pytest.mark.parametrize(("rows", "keys"), [(8, 16), (16, 16), (64, 32)])
+def test_every_size_of_tile(rows, keys, feature) -> None:
+    """The smallest that is shipped, and one that is larger than all queries together."""
+    chip = open_interpreter(Options())
+    tiles = {key: Tile(rows, keys, 4, 1) for key in chip.tiles.tiles}
+    backend = CudaBackend(replace(chip, tiles=replace(chip.tiles, tiles=tiles)), Options())
+    batch, num_decodes = batch_rows("mixed", 8)
+    world = make_world(batch, "float32", (6, 2), 24, 8, num_decodes=num_decodes, **FEATURES[feature](6))
+    check(world, world.run(backend, torch.nan))
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)

@@ -25,6 +25,8 @@ from baseboard_cuda.check.correctness import deviations
 from baseboard_cuda.check.programs import Programs, environment_with, overlay
 from baseboard_cuda.check.report import Line, report
 from baseboard_cuda.check.speed import Candidate, Clock, Figure, Shape, decode, prefill, swap
+from baseboard_cuda.engines.choice import AUTO
+from baseboard_cuda.options import PREFIX
 
 _REPEATS: Final = 20
 #: Other engines, and the size of blocks that they read best.
@@ -160,10 +162,9 @@ def check_others(device: DeviceInfo) -> tuple[list[CudaBackend], list[Line]]:
     return found, lines
 
 
-def check_backend(backend: CudaBackend, device: DeviceInfo, sizes: Sizes) -> list[Line]:
+def check_backend(backend: CudaBackend, others: Sequence[CudaBackend], sizes: Sizes) -> list[Line]:
     """What is checked in this process: numbers, waits, graphs, speed, and the other engines' numbers and speed."""
-    others, lines = check_others(device)
-    lines += check_correctness(backend, sizes.shapes)
+    lines = check_correctness(backend, sizes.shapes)
     for other in others:
         name, block_size = other.options.attention, _OTHERS[other.options.attention]
         shapes = tuple(replace(shape, head_size=128, block_size=block_size) for shape in sizes.shapes)
@@ -175,15 +176,24 @@ def check_backend(backend: CudaBackend, device: DeviceInfo, sizes: Sizes) -> lis
     return lines
 
 
-def check_programs(folder: Path) -> list[Line]:
-    """What is checked by programs of their own: conformance with its reports, the sanitizer, a model end to end."""
+def check_programs(folder: Path, others: Sequence[str]) -> list[Line]:
+    """What is checked by programs of their own: conformance with its reports, the sanitizer, a model end to end.
+
+    Conformance once more with what ``others`` there are, each where it can compute a case and ours where it cannot.
+    """
     with overlay() as found:
-        programs = Programs(environment_with(found))
-        return [
+        environment = environment_with(found)
+        programs = Programs(environment)
+        lines = [
             programs.conformance("full", folder / "conformance"),
             programs.sanitizer(folder / "sanitizer"),
             programs.model(),
         ]
+        if others:
+            mixed = Programs({**environment, f"{PREFIX}ATTENTION": AUTO})
+            line = mixed.conformance("core", folder / "conformance-auto")
+            lines.append(replace(line, what=f"{line.what}, with {' and '.join(others)}"))
+        return lines
 
 
 def main(
@@ -201,7 +211,9 @@ def main(
         return 2
     assert isinstance(backend, CudaBackend)
     folder = folder / re.sub(r"[^a-z0-9]+", "-", device.name.lower()).strip("-")
-    lines = [*check_backend(backend, device, _SIZES), *check_programs(folder)]
+    others, lines = check_others(device)
+    names = [other.options.attention for other in others]
+    lines += [*check_backend(backend, others, _SIZES), *check_programs(folder, names)]
     return write_report(folder, device, lines)
 
 

@@ -191,4 +191,4 @@ def sample(
         share = tl.load(top_p + row)
         threshold, room = _filter(logits, size, tl.load(top_k + row), share, peak, heat, TILE)
         token = _draw(logits, size, threshold, room, tl.load(min_p + row), tl.load(uniform + row), peak, heat, TILE)
-    tl.store(out + row, token.to(tl.int64))
+    tl.store(out + row, tl.cast(token, tl.int64))
