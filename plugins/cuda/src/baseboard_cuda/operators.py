@@ -54,7 +54,7 @@ def make_operator(name: str, spec: Mapping[str, Any]) -> OperatorKernel | None:
 
 def row_warps(size: int) -> int:
     """Warps for a program that computes a row of ``size``."""
-    return 4 if size <= 2048 else 8 if size <= 8192 else 16
+    return 4 if size <= 2048 else 8 if size <= 8192 else 32
 
 
 @dataclass(frozen=True, slots=True)
