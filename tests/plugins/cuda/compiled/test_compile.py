@@ -16,7 +16,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=False, env=environment)
 
 
-ARCHITECTURES = (75, 90, 120)  # the oldest, one with matrix instructions of whole warp groups, the newest
+ARCHITECTURES = (75, 90, 100)  # without matrix instructions, and with those of Hopper and of Blackwell
 KERNELS = {
     *("paged_attention", "join_splits", "write_kv", "copy_blocks", "zero_blocks", "rms_norm", "add_rms_norm"),
     *("silu_and_mul", "rotary_embedding", "sample"),
@@ -62,9 +62,10 @@ json.dump({number: [v.label for v in variants(number, Selection())] for number i
 """
     done = run("-c", code)
     assert done.returncode == 0, done.stderr
-    launches = {(label, int(number)) for number, labels in json.loads(done.stdout).items() for label in labels}
     head, _, *rows = [line.split("|")[1:-1] for line in TABLE.read_text().splitlines() if line.startswith("|")]
     numbers = [int(cell.strip().removeprefix("sm_")) for cell in head[1:]]
+    found = json.loads(done.stdout)
+    launches = {(label, number) for number in numbers for label in found[str(number)]}
     written = {
         (row[0].strip(), number)
         for row in rows
