@@ -18,11 +18,10 @@ CPU    := $(shell find plugins/cpu_avx512 -name build -prune -o -type f -print 2
 demo: $(VENV)/.demo $(VENV)/.cpu
 	@$(BIN)/baseboard generate --chat --temperature 0 --max-tokens 64 "What is the capital of France?"
 
-## test: everything; the Ascend plugin in a venv of its own
+## test: everything but the CUDA plugin's own tests, which take long (test-cuda); the Ascend plugin in a venv of its own
 test: $(VENV)/.dev $(if $(TEST_NPU),.venv-npu/.ready)
 	$(PYTEST) tests/end_to_end tests/plugins tests/conformance tests/core tests/architecture
 	$(if $(TEST_NPU),$(MAKE) test-npu,@echo "make test-npu was left out: it needs Linux, gcc and binutils")
-	$(MAKE) test-cuda
 
 ## long-tests: the property tests and mutation checks at full length
 long-tests: $(VENV)/.dev

@@ -117,6 +117,9 @@ def test_json_has_everything(generate: Callable[..., Result]) -> None:
     assert found["timing"]["tokens_per_second"] > 0
     assert found["memory"]["num_kv_blocks"] == 256
     again = document(generate("hello", "--json", "--seed", "7", "--temperature", "1", "--top-p", "0.9"))
+    for (measured,) in (again["outputs"], found["outputs"]):
+        times = measured.pop("metrics")
+        assert times["queued_at"] <= times["first_scheduled_at"] <= times["first_token_at"] <= times["finished_at"]
     assert again["outputs"] == found["outputs"]
 
 

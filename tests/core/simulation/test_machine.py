@@ -75,5 +75,6 @@ TestScheduler.settings = settings(
     max_examples=4000 if LONG else 150,
     stateful_step_count=40,
     deadline=None,
+    derandomize=not LONG,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )

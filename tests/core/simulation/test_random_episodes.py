@@ -20,6 +20,7 @@ LONG = os.environ.get("BASEBOARD_LONG_TESTS") == "1"
 @settings(
     max_examples=5000 if LONG else 300,
     deadline=None,
+    derandomize=not LONG,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
 )
 @given(rng=st.randoms(use_true_random=False), num_actions=st.integers(1, 40))
