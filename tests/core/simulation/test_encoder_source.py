@@ -154,3 +154,14 @@ def test_a_source_that_loses_it_each_time_is_asked_once_by_each_request() -> Non
         sim.run()
         assert as_alone(sim, handle)
         sim.reset_prefix_cache()
+
+
+def test_a_prefix_and_an_encoding_may_be_missing_at_once() -> None:
+    """Rows 46 and 48: of the row no token is good, though the encoding is needed from token 4 on only."""
+    sim = Simulation(60, 4)
+    prompt = text(12)
+    sim.connector.offer(prompt, 4, latency=0, lost_blocks=(0,))
+    sim.encoder_source.offer("X", lost=True)
+    h = sim.submit(prompt, max_tokens=4, media=[(4, 5, "X", 1)])
+    sim.run()
+    assert as_alone(sim, h)

@@ -160,7 +160,8 @@ class SimulatedDevice:
             self.memory.move(op.kind, op.pairs)
         lost = self._load(plan)
         encoder_lost = self.encoder.run(plan)
-        lost |= self._rows_without(encoder_lost, plan)
+        for row, good in self._rows_without(encoder_lost, plan).items():
+            lost[row] = min(good, lost.get(row, good))  # both may be missing: the prefix and an encoding behind it
         self._lose_samples(plan, lost)
         self._encode_sources(plan)
         jobs = [self._job(plan, at) for at in range(len(plan.ids)) if at not in lost]
