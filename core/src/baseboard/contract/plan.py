@@ -160,8 +160,8 @@ class StepResult:
     sampled: tuple[tuple[int, ...], ...]
     logprobs: Mapping[int, RowLogprobs] = field(default_factory=dict[int, RowLogprobs])  #: by row, where asked for
     lost: Mapping[int, int] = field(default_factory=dict[int, int])
-    #: by row whose load failed in part: its leading tokens whose keys and values are good, of several loads the fewest. It
-    #: sampled nothing
+    #: by row whose load failed in part: its leading tokens whose keys and values are good, of several loads the
+    #: fewest. It sampled nothing
     encoder_lost: tuple[ContentId, ...] = ()
     #: of ``encoder_loads``: what turned out to be missing. Rows that needed it are in ``lost``
     drafts: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
