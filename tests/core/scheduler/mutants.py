@@ -83,7 +83,7 @@ MUTANTS = (
     Mutant("a key ignores what came before", PREFIX, "blake2b(last + raw[at : at + step]", "blake2b(raw[at : at + step]", True),
     Mutant("a key leaves out the last token of its block", PREFIX, "raw[at : at + step]", "raw[at : at + step - 4]", True),
     Mutant("a key ignores the namespace", PREFIX, "self._last = blake2b(namespace,", "self._last = blake2b(b'',"),
-    Mutant("a copied chain of keys starts anew", PREFIX, "twin._last = self._last", "pass"),
+    Mutant("a copied chain of keys starts anew", PREFIX, "twin._last = self._last", "pass", found_by="core/kv/test_prefix.py"),
     Mutant("the search goes on behind a gap", PREFIX, "if block is None:\n                break", "if block is None:\n                continue"),
     Mutant("a known key moves to the newer block", PREFIX, "if key not in self._block_of:", "if True:"),
     # --- KV manager -------------------------------------------------------------------------------------------------
