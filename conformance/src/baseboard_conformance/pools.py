@@ -82,6 +82,6 @@ def check_refuses(what: str, action: Any) -> None:
         action()
     except ValueError:
         return
-    except Exception as error:
+    except Exception as error:  # a backend's own code: whatever else it raises is the failure
         require(condition=False, message=f"{what} raised {type(error).__name__}: {error}; right is ValueError")
     require(condition=False, message=f"{what} was accepted; right is ValueError before anything is enqueued")

@@ -100,7 +100,7 @@ def _must_run_out(allocate: Callable[[], object], name: str, count: int) -> None
         allocate()
     except torch.OutOfMemoryError:
         return
-    except Exception as error:
+    except Exception as error:  # a backend's own code: whatever else it raises is the failure
         message = f"{name} of {count} blocks raised {type(error).__name__}: {error}; right is torch.OutOfMemoryError"
         require(condition=False, message=message)
     require(condition=False, message=f"{name} claims to have allocated {count} blocks, {_TOO_MUCH >> 50} pebibytes")

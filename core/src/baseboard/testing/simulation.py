@@ -15,7 +15,7 @@ from baseboard.discovery import registry_for
 from baseboard.kv.events import RecordedIndex
 from baseboard.kv.group import PoolShape
 from baseboard.kv.prefix import NoPrefixIndex, PrefixIndex
-from baseboard.request.request import Caller, Request, RequestSpec, Task
+from baseboard.request.request import Caller, RequestSpec, Task
 from baseboard.request.status import Event
 from baseboard.scheduler.book import sample_id
 from baseboard.scheduler.common_prefix import CommonPrefix
@@ -41,7 +41,7 @@ from baseboard.scheduler.stop import Repetition
 from baseboard.testing.connector import SimulatedConnector
 from baseboard.testing.device import Facts, Nastiness, Outside, SimulatedDevice
 from baseboard.testing.disorder import Disorder
-from baseboard.testing.encoder import MediaItem, media_spans, with_inputs
+from baseboard.testing.encoder import MediaItem, media_spans
 from baseboard.testing.encoder_source import SimulatedEncoderSource
 from baseboard.testing.faults import ArtificialPreemption, LateAborts
 from baseboard.testing.grammar import CallableGrammar, Grammar
@@ -49,10 +49,10 @@ from baseboard.testing.handle import Handle, SimulationStats
 from baseboard.testing.logprobs import LogprobBook
 from baseboard.testing.mailboxes import Mailboxes
 from baseboard.testing.memory import SimulatedMemory
-from baseboard.testing.model import Draw, namespace_number, next_token, pooled_value, token_logprobs
+from baseboard.testing.model import namespace_number
+from baseboard.testing.oracle import Oracle
 from baseboard.testing.ranks import RankedMemory
 from baseboard.testing.sight import Sight
-from baseboard.testing.source import coloured, source_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +124,10 @@ class Simulation:
         self._now = 0.0
         self._throttled = False
         self.seed: Final = seed
-        self._sight: Final = Sight(tuple(layer_windows or (sliding_window,)))
+        sight = Sight(tuple(layer_windows or (sliding_window,)))
+        self._oracle: Final = Oracle(sight, max_model_len)
         pool = PoolShape(num_blocks, block_size, context_ranks, late_writes=not device_in_order)
-        layers = Layers.seeing(self._sight.windows, pool, max_num_batched_tokens, pipeline_depth + 1)
+        layers = Layers.seeing(sight.windows, pool, max_num_batched_tokens, pipeline_depth + 1)
         if kv_events and not prefix_caching:
             raise ValueError("kv_events tell of the prefix cache: enable prefix_caching, or do without them")
         cached = RecordedIndex(pool.block_tokens) if kv_events else PrefixIndex()
@@ -164,7 +165,7 @@ class Simulation:
             limits=roles.limits + layers.limits,
             sources=(*roles.sources, self.connector),
             recorder=self._log,
-            common_prefix=CommonPrefix(pool.block_tokens, self._sight.whole) if common_prefix else None,
+            common_prefix=CommonPrefix(pool.block_tokens, sight.whole) if common_prefix else None,
         )
         self.encoder_source: Final = SimulatedEncoderSource()
         rules = make_encoder_rules(
@@ -174,7 +175,7 @@ class Simulation:
         self.scheduler: Final = Scheduler(config, kv, with_encoder(roles, self.encoder))
         nastiness = Nastiness(reverse_rows, late_metadata)
         outside = Outside(self.connector.fetch, self.encoder_source.fetch)
-        self.device: Final = SimulatedDevice(memory, nastiness, num_draft_tokens, outside, self._sight)
+        self.device: Final = SimulatedDevice(memory, nastiness, num_draft_tokens, outside, sight)
         self._executor: Final = self.device if device_in_order else Disorder(self.device)
         self._chance: Final = ArtificialPreemption(preempt_probability, seed)
         self._late: Final = LateAborts()
@@ -365,45 +366,16 @@ class Simulation:
     # --- what can be seen -------------------------------------------------------------------------------------
 
     def solo(self, handle: Handle) -> list[int]:
-        """The handle's tokens run alone on an empty, huge cache: computed here from the model, with no scheduler."""
-        request = handle.request
-        params = request.spec.params
-        script = handle.facts.script
-        grammar = handle.facts.grammar
-        tokens, namespace = self._read_alone(handle)
-        outputs: list[int] = []
-        limit = min(params.max_tokens or self.scheduler.config.max_model_len, self._room(request))
-        while len(outputs) < limit:
-            draw = Draw(params.seed, handle.facts.sample_index, len(outputs))
-            token = (
-                script[len(outputs)]
-                if len(outputs) < len(script)
-                else next_token(self._sight.of(tokens, namespace), draw, _allowed(grammar, outputs))
-            )
-            outputs.append(token)
-            if token in request.stop_ids or _allowed(grammar, outputs) == []:
-                break
-            tokens.append(token)
-        return outputs
+        """The handle's tokens run alone on an empty, huge cache: computed from the model, with no scheduler."""
+        return self._oracle.outputs(handle.request, handle.facts)
 
     def solo_pooled(self, handle: Handle) -> int:
-        """The handle's pooled value, computed here from the model, with no scheduler."""
-        prompt, namespace = self._read_alone(handle)
-        return pooled_value(self._sight.of(prompt, namespace))
+        """The handle's pooled value, computed in the same way."""
+        return self._oracle.pooled(handle.request, handle.facts)
 
     def solo_prompt_logprobs(self, handle: Handle) -> list[TokenLogprobs | None]:
-        """Of each prompt token after those before it; None for the first."""
-        read, namespace = self._read_alone(handle)
-        num_top = handle.request.spec.params.prompt_logprobs or 0
-        following = enumerate(handle.request.prompt[1:], 1)
-        rest = [token_logprobs(self._sight.of(read[:at], namespace), token, num_top) for at, token in following]
-        return [None, *rest]
-
-    def _read_alone(self, handle: Handle) -> tuple[list[int], int]:
-        """What stands in the slots of a prompt and how they are marked, where everything is right."""
-        spec, namespace = handle.request.spec, handle.facts.namespace
-        read = with_inputs(handle.request.prompt, spec.media)
-        return read, coloured(namespace, source_slots(spec.source, namespace))
+        """Of each prompt token after those before it, in the same way; None for the first."""
+        return self._oracle.prompt_logprobs(handle.request, handle.facts)
 
     @property
     def events(self) -> Sequence[RequestEvent]:
@@ -478,9 +450,6 @@ class Simulation:
     def _namespace_number_of(self, request_id: str) -> int:
         return self.device.facts[request_id].namespace
 
-    def _room(self, request: Request) -> int:
-        return self.scheduler.config.max_model_len - request.num_prompt
-
     def _land(self) -> None:
         flight = self._flights.popleft()
         try:
@@ -501,10 +470,6 @@ class Simulation:
             kv, moving = self.scheduler.kv, self.scheduler.moving_out
             free = (block for block in kv.pool.free_list if block not in moving)
             self.device.memory.poison(block for block in free if not kv.index.holds(block))
-
-
-def _allowed(grammar: Grammar | None, outputs: Sequence[int]) -> list[int] | None:
-    return None if grammar is None else sorted(grammar(outputs))
 
 
 def _with_stops(roles: Roles, repetition: Repetition | None) -> Roles:

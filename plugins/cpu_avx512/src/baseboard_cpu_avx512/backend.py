@@ -26,6 +26,7 @@ from baseboard.contract import (
     hookimpl,
 )
 from baseboard.kit.pool import DeviceMemory
+from baseboard.kit.support import reasons_against
 from baseboard_cpu_avx512.attention import PagedAttention
 from baseboard_cpu_avx512.blocks import BlockMover
 from baseboard_cpu_avx512.layout import BlockLayout, make_cache
@@ -35,7 +36,7 @@ from baseboard_cpu_avx512.metadata import StepMetadata
 from baseboard_cpu_avx512.openmp import find_parallel_entry
 from baseboard_cpu_avx512.operators import Machine, make_operator
 from baseboard_cpu_avx512.settings import Settings
-from baseboard_cpu_avx512.support import CAPABILITIES, reasons_against
+from baseboard_cpu_avx512.support import CAPABILITIES
 
 _CPU: Final = torch.device("cpu")
 
@@ -65,7 +66,7 @@ class CpuBackend:
     @hookimpl
     def unsupported(self, kv: KVCacheSpec, attention: AttentionSpec) -> list[str]:
         self._open()
-        return reasons_against(kv, attention)
+        return reasons_against(CAPABILITIES, kv, attention)
 
     @hookimpl
     def kv_block_nbytes(self, spec: KVCacheSpec) -> int:
@@ -131,7 +132,7 @@ class CpuBackend:
     def attention_kernel(self, attention: AttentionSpec, kv: KVCacheSpec) -> AttentionKernel:
         """Raises ``Unsupported`` for what :meth:`unsupported` gives reasons against."""
         library = self._open()
-        reasons = reasons_against(kv, attention)
+        reasons = reasons_against(CAPABILITIES, kv, attention)
         if reasons:
             raise Unsupported(reasons)
         return PagedAttention(library, self._settings.level, attention, kv)

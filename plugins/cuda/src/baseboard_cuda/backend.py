@@ -23,6 +23,7 @@ from baseboard.contract import (
     Unsupported,
     hookimpl,
 )
+from baseboard.kit.support import reasons_against
 from baseboard_cuda.attention import PagedAttention
 from baseboard_cuda.blocks import copy_blocks, zero_blocks
 from baseboard_cuda.cache import make_cache, pooled
@@ -33,7 +34,7 @@ from baseboard_cuda.layout import BlockLayout, block_layout
 from baseboard_cuda.metadata import CudaMetadata, make_metadata
 from baseboard_cuda.operators import make_operator
 from baseboard_cuda.options import Options
-from baseboard_cuda.support import capabilities, reasons_against
+from baseboard_cuda.support import capabilities
 from baseboard_cuda.swap.swapper import checked_swap
 
 

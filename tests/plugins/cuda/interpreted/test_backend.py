@@ -47,8 +47,8 @@ def test_it_is_a_backend_as_the_contract_wants_it(backend) -> None:
 
 def test_what_is_not_declared_is_refused(backend) -> None:
     changed = [
-        ({"dtype": "bfloat16"}, {}, "dtype bfloat16"),
-        ({"kv_dtype": "int8"}, {}, "KV dtype int8"),
+        ({"dtype": "bfloat16"}, {}, "dtype 'bfloat16'"),
+        ({"kv_dtype": "int8"}, {}, "KV dtype 'int8'"),
         ({"block_size": 24}, {}, "block size 24"),
         ({"head_size": 513}, {"head_size": 513}, "head size 513"),
         ({"head_size_v": 0}, {}, "value head size 0"),

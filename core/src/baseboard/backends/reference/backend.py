@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from baseboard.backends.reference.attention import LayerSlots, make_kernel
 from baseboard.backends.reference.device import memory_meter
 from baseboard.backends.reference.metadata import ReferenceMetadata
-from baseboard.backends.reference.support import capabilities, reasons_against
+from baseboard.backends.reference.support import capabilities
 from baseboard.contract import (
     AttentionKernel,
     AttentionSpec,
@@ -33,6 +33,7 @@ from baseboard.contract import (
 from baseboard.kit.dtypes import torch_dtype
 from baseboard.kit.planar import PlanarKVCache, copy_blocks, swap_blocks, zero_blocks
 from baseboard.kit.pool import DeviceMemory, Memory, PinnedMemory, allocate_planes
+from baseboard.kit.support import reasons_against
 
 
 class ReferenceBackend:
