@@ -106,7 +106,7 @@ MUTANTS = (
     # --- what comes from outside --------------------------------------------------------------------------------------
     Mutant("it is sent while a step under way still writes there", PLANNER, "draft.sendings.append(sending)", "sending.begin()", found_by=CONNECTOR),
     Mutant("it is sent to who has let go of its blocks", INFLIGHT, "if wanted.get(sending.request) is sending:", "if True:", found_by=CONNECTOR),
-    Mutant("who was let down asks again", COMMIT, "request.let_down = True", "pass"),
+    Mutant("who was let down asks again", COMMIT, "request.let_down = True", "pass", found_by=CONNECTOR),
     # --- layer groups -----------------------------------------------------------------------------------------------
     Mutant("a block in the window's sight is given back", GROUP, "max(computed - self.window + 1, 0)", "max(computed - self.window + 1 + block_size, 0)", True),
     Mutant("a hit may have a hole in the window", GROUP, "run[length - 1] >= length - first", "run[length - 1] >= length - first - 1"),
@@ -123,7 +123,7 @@ MUTANTS = (
     Mutant("the short cut also serves what is to be forked", PLANNER, "extension.capacity if request.plain else 0", "extension.capacity"),
     Mutant("a table update starts one entry late", MANAGER, "TableUpdate(owner, begin, tuple", "TableUpdate(owner, begin + 1, tuple"),
     Mutant("the copy is not put into the plan", PLANNER, "draft.move(KVOpKind.COPY, extension.copies)", "pass"),
-    Mutant("swapped requests come in though blocks were just taken", ORDERS, "turn.serve_running()\n        if turn.preempted:\n            return", "turn.serve_running()"),
+    Mutant("swapped requests come in though blocks were just taken", ORDERS, "turn.serve_running()\n        if turn.preempted:\n            return", "turn.serve_running()", found_by=ROLES),
     Mutant("the swap-in is not put into the plan", PLANNER, "draft.move(KVOpKind.SWAP_IN, pairs)", "pass", True),
     Mutant("moves ordered between steps are dropped", PLANNER, "turn.draft.move(KVOpKind.SWAP_OUT, moved.pairs)", "pass"),
     Mutant("the best request is evicted", PLANNER, "victim = self._book.victim", "victim = self._book.running.items[0]"),
@@ -155,7 +155,7 @@ MUTANTS = (
     Mutant("swapped requests keep their row", PREEMPTION, "request.leave_executor()", "request.promised = 0"),
     Mutant("a fork builds on what is under way", SCHEDULER, "landed = min(before, default=request.computed)", "landed = request.computed"),
     Mutant("a fork builds on a copy that is under way", INFLIGHT, "return min((start, *replaced))", "return start", found_by=FAILURES),
-    Mutant("a fork builds on a request that has only entered", INFLIGHT, "return 0", "return start"),
+    Mutant("a fork builds on a request that has only entered", INFLIGHT, "return 0", "return start", found_by=FAILURES),
     Mutant("a fork takes a place that is not there", SCHEDULER, "self._book.num_places < self.config.max_running", "True"),
     Mutant("copies that depend on each other share a batch", DRAFT, "and not (kind is KVOpKind.COPY and _conflict(self._moves[-1][1], pairs))", "", found_by=SCHEDULING),
     Mutant("a prompt that does not fit is never computed", LIMITS, "if want <= budget or want > self.max_num_batched_tokens else 0", "if want <= budget else 0"),
@@ -188,7 +188,7 @@ MUTANTS = (
     Mutant("a key leaves out what the placeholders stand for", KV_MEDIA, "key = span.content_key", 'key = b""', found_by=MEDIA_PREFIX),
     Mutant("a key leaves out where the input lies", KV_MEDIA, "(span.offset - first, span.length, len(key))", "(0, span.length, len(key))", found_by="core/kv/test_media_keys.py"),
     Mutant("a content id is cut to 64 bits", MEDIA, "self.content_id.to_bytes(_ID_BYTES,", "(self.content_id % 2**64).to_bytes(_ID_BYTES,", found_by=MEDIA_PREFIX),
-    Mutant("results planned ahead of a loss count", BOOK, "request.disown()  # what was planned ahead builds on what is lost", "pass", found_by=ENCODER_SOURCE),
+    Mutant("results planned ahead of a loss count", BOOK, "request.disown()  # what was planned ahead builds on what is lost", "pass", found_by=CONNECTOR),
     Mutant("a swapped request keeps what a loss has spoilt", COMMIT, "self._book.lose_tokens(request, num_good)\n        else:\n            self._book.distrust(request)", "self._book.lose_tokens(request, num_good)", found_by=ENCODER_SOURCE),
     # --- encoder-decoder ----------------------------------------------------------------------------------------------
     Mutant("cross blocks given back count as written", KV_TABLE, "BlockTable.clear(self)\n        self.written = False", "BlockTable.clear(self)", True),

@@ -17,6 +17,7 @@ from baseboard.scheduler import planner
 from baseboard.scheduler.config import SchedulerConfig
 from baseboard.scheduler.gates import MaxRunning, StepInputs, StepView, Throttle, Verdict
 from baseboard.scheduler.limits import LongPrefill, PromptLogprobsRows, WholePrompts
+from baseboard.scheduler.orders import Continuous, Order, PrefillFirst
 from baseboard.scheduler.planner import Roles
 from baseboard.scheduler.policy import Policy, make_kv, make_roles
 from baseboard.scheduler.preemption import Cheaper, Costs, Recompute, Swap
@@ -40,6 +41,44 @@ def make_request(num_prompt: int = 8, width: int = 1, **params: int) -> Request:
     request = Request(spec, (0, 0))
     request.width = width
     return request
+
+
+@dataclass
+class RecordedTurn:
+    """A step in which blocks are taken from somebody while ``taken_in`` are served."""
+
+    taken_in: str
+    served: list[str] = field(default_factory=list[str])
+    num_rows: int = 0
+    any_swapped: bool = False
+
+    @property
+    def preempted(self) -> bool:
+        return self.taken_in in self.served
+
+    def serve_running(self) -> None:
+        self.served.append("running")
+
+    def serve_swapped(self) -> None:
+        self.served.append("swapped")
+
+    def serve_waiting(self) -> None:
+        self.served.append("waiting")
+
+
+@pytest.mark.parametrize(
+    ("order", "taken_in", "served"),
+    [
+        (Continuous(), "nobody", ["running", "swapped", "waiting"]),
+        (Continuous(), "running", ["running"]),
+        (PrefillFirst(), "nobody", ["waiting", "running", "swapped"]),
+        (PrefillFirst(), "running", ["waiting", "running"]),
+    ],
+)
+def test_blocks_just_taken_do_not_go_to_the_next_in_line(order: Order, taken_in: str, served: list[str]) -> None:
+    turn = RecordedTurn(taken_in)
+    order.serve(turn)
+    assert turn.served == served
 
 
 @pytest.mark.parametrize(("rank", "key"), [(FirstComeFirstServed(), (7, 2)), (Priority(), (5, 7, 2))])

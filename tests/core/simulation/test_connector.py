@@ -167,6 +167,39 @@ def test_a_request_that_was_let_down_does_not_ask_again() -> None:
     assert h.num_cached_tokens == 8, "of the try that failed"
 
 
+def test_who_was_let_down_in_a_step_does_not_ask_again_when_it_comes_back() -> None:
+    """The request has lost its blocks by the time it is known that what it fetched is missing."""
+    sim = Simulation(40, 4, pipeline_depth=1)
+    sim.connector.offer(text(12), 8, lost_blocks=[0])
+    h = sim.submit(text(12), max_tokens=3)
+    loads = len(sim.step().loads)
+    sim.preempt(h)
+    sim.pause("all")
+    sim.step()
+    assert (h.num_in_flight, h.status) == (0, Status.PREEMPTED)
+    sim.pause("none")
+    while h.finish_reason is None:
+        loads += len(sim.step().loads)
+    assert loads == 1
+    assert as_alone(sim, h)
+
+
+def test_a_sample_that_builds_on_what_is_lost_is_not_accepted() -> None:
+    """The second chunk of a prompt samples from a first one for which nothing was there; nobody comes in meanwhile."""
+    sim = Simulation(40, 4, pipeline_depth=1, max_num_batched_tokens=8)
+    sim.connector.offer(text(24), 8, lost_blocks=[0])
+    h = sim.submit(text(24), max_tokens=3)
+    first, second = sim.step(), sim.step()
+    assert (first.starts, second.starts, second.samples) == ((8,), (16,), (1,))
+    sim.pause("all")
+    sim.step()
+    sim.step()
+    assert (h.num_in_flight, h.tokens) == (0, [])
+    sim.pause("none")
+    sim.run()
+    assert as_alone(sim, h)
+
+
 def test_nothing_is_sent_while_a_step_under_way_writes_to_the_blocks() -> None:
     """Two steps of X are under way when its blocks go to Y, whose keys and values come from outside."""
     sim = Simulation(7, 4, policy="priority", prefix_caching=False, pipeline_depth=2, late_metadata=True)

@@ -130,6 +130,22 @@ def test_a_fork_does_not_build_on_a_copy_that_may_fail() -> None:
     assert as_alone(sim, child)
 
 
+def test_a_fork_does_not_build_on_a_swap_in_that_may_fail() -> None:
+    """The parent's blocks are on their way back from the host when it is forked; then that step fails."""
+    sim = Simulation(32, 4, num_host_blocks=16, pipeline_depth=1, late_metadata=True)
+    parent = sim.submit(text(8), max_tokens=20, seed=1)
+    run_until(sim, parent, 3)
+    sim.preempt(parent, "swap")
+    while not sim.step().swaps_in:
+        pass
+    child = sim.fork(parent)
+    assert child.num_computed_tokens == 0
+    sim.fail_next_step()
+    sim.run()
+    assert (parent.finish_reason, child.finish_reason) == ("error", "length")
+    assert as_alone(sim, child)
+
+
 def test_blocks_that_a_failed_step_was_to_wipe_are_wiped_by_the_next() -> None:
     sim = Simulation(12, 4)
     run_alone(sim, text(12))
