@@ -147,7 +147,7 @@ def test_verify_refuses_an_edited_report(cli, tmp_path) -> None:
 def test_support_and_perf_look_at_a_backend(cli) -> None:
     told = cli("support", "--backend", "reference").stdout
     assert "float32, bfloat16, float16" in told
-    assert "smoke: claims 208 of 214 cases" in told
+    assert "smoke: claims 217 of 223 cases" in told
     timed = cli("perf", "--backend", "reference", "--seconds", "0.05")
     assert timed.returncode == 0, timed.stderr
     for name in ("copy_blocks", "swap_blocks out", "swap_blocks in", "zero_blocks", "decode bfloat16"):

@@ -45,7 +45,7 @@ def _judge(results: Sequence[Result], required: frozenset[str], dtypes: Sequence
     if bad:
         return ExitCode.NOT_CONFORMANT, f"{len(bad)} of {len(results)} cases failed: {_some(bad)}"
     if not executed:
-        return ExitCode.NOTHING_RAN, "no case was executed: that shows nothing"
+        return ExitCode.NOTHING_RAN, "no case that counts was executed: that shows nothing"
     if by[Outcome.XPASS]:
         return ExitCode.STALE_WAIVER, f"waived, yet passing: {_some(by[Outcome.XPASS])}"
     absent = required - {result.case for result in results}

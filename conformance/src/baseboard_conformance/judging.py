@@ -17,7 +17,7 @@ from baseboard_conformance.outcome import CheckFailedError
 from baseboard_conformance.problem import Problem, make_problem
 from baseboard_conformance.scenario import Scenario, geometry
 from baseboard_conformance.shrinking import shrink
-from baseboard_conformance.verdict import Measure, judge
+from baseboard_conformance.verdict import Measure, Yardstick, judge
 
 #: What every numeric case tries: values that add up, and values of which one decides.
 BOTH: tuple[str, ...] = ("gauss", "needle")
@@ -70,13 +70,18 @@ def check_result(bench: Bench, problem: Problem, got: Array, story: Story) -> Me
         return measure
     make_cache = clean_cache if story.content is None else poisoned_with(story.content)
     small = shrink(problem, partial(_still_wrong, bench, make_cache), bench.shrinking)
-    lines = [
-        f"attention is wrong with {story.what}: {_bound(measure)}",
+    lines = [*told(problem, got, against, story.what), f"smallest case found that is still wrong: {_size(small)}"]
+    raise CheckFailedError("\n".join(lines), pack(small, story.content), measure.as_dict())
+
+
+def told(problem: Problem, got: Array, against: Yardstick, what: str) -> list[str]:
+    """Of a result that is wrong: by how much, where, and which common mistake gives that. One line each."""
+    measure = judge(got, against)
+    return [
+        f"attention is wrong with {what}: {_bound(measure)}",
         _where(problem, measure, got, against.truth),
         *diagnose(problem, got, against),
-        f"smallest case found that is still wrong: {_size(small)}",
     ]
-    raise CheckFailedError("\n".join(lines), pack(small, story.content), measure.as_dict())
 
 
 def _still_wrong(bench: Bench, make_cache: CacheMaker, problem: Problem) -> bool:

@@ -10,6 +10,7 @@ from baseboard_conformance.cases import (
     attention,
     buffers,
     copy,
+    graphs,
     memory,
     operators,
     poison,
@@ -21,7 +22,22 @@ from baseboard_conformance.cases import (
     zero,
 )
 
-_GROUPS = (attention, poison, buffers, allocation, copy, swap, zero, memory, sync, refusals, rules, operators, traces)
+_GROUPS = (
+    attention,
+    poison,
+    buffers,
+    allocation,
+    copy,
+    swap,
+    zero,
+    memory,
+    sync,
+    refusals,
+    rules,
+    operators,
+    graphs,
+    traces,
+)
 
 
 def all_cases() -> Mapping[str, Case]:

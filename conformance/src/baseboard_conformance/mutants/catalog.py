@@ -133,6 +133,14 @@ _OPERATORS: Final = {
     "always_halves": ("AlwaysHalves", "operator.rotary_embedding/interleaved/float16"),
     "turns_back": ("TurnsBack", "operator.rotary_embedding/halves/float32"),
 }
+_GRAPHS: Final = {
+    "replays_old_lengths": ("ReplaysOldLengths", "graph.replays/plain/float32"),
+    "replays_old_slots": ("ReplaysOldSlots", "graph.replays/plain/float16"),
+    "replays_old_tables": ("ReplaysOldTables", "graph.moved/plain/float32"),
+    "replays_padding_to_block_one": ("ReplaysPaddingToBlockOne", "graph.padding/plain/float32"),
+    "replays_first_group": ("ReplaysFirstGroup", "graph.replays/window/float32"),
+    "untyped_capture": ("UntypedCapture", "graph.refused/plain/float32"),
+}
 _OTHERS: Final = (
     Mutant("crashes", "wrong_manners:Crashes", "swap/nothing", Outcome.CRASH),
     Mutant("hangs", "wrong_manners:Hangs", "zero/nothing", Outcome.TIMEOUT),
@@ -154,6 +162,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *_group("wrong_blocks", _BLOCKS),
     *_group("wrong_manners", _MANNERS),
     *_group("operators", _OPERATORS),
+    *_group("wrong_graphs", _GRAPHS),
     *_OTHERS,
 )
 VARIANTS: Final[tuple[Variant, ...]] = (
@@ -163,5 +172,6 @@ VARIANTS: Final[tuple[Variant, ...]] = (
     Variant("one_plane", "right:OnePlane"),
     Variant("asynchronous_swaps", "right:AsynchronousSwaps"),
     Variant("operators", "operators:Operators"),
+    Variant("recording", "recording:Recording"),
     Variant("noisy", "right:Noisy"),
 )
