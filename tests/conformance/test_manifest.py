@@ -19,6 +19,7 @@ from baseboard_conformance.exits import SpecError, UsageError
 from baseboard_conformance.manifest import drifted, freeze, from_plain, load_manifest, specs, to_plain
 
 CASES = all_cases()
+DOCS = Path(__file__).parents[2] / "docs/conformance.md"
 
 
 def test_the_manifest_of_this_contract_is_frozen() -> None:
@@ -98,3 +99,10 @@ def test_no_case_names_a_device() -> None:
     """Only the host is known by name, where a rule is about it."""
     for path in Path(cases.__file__).parent.glob("*.py"):
         assert re.findall(r"[\"'](?:cuda|npu|xpu|mps|rocm|hip|hpu|xla)[:\"']", path.read_text()) == [], path.name
+
+
+def test_the_docs_tell_how_many_cases_there_are() -> None:
+    text, manifest = DOCS.read_text(), load_manifest()
+    for profile in Profile:
+        cases = sum(case.profile <= profile for case in CASES.values())
+        assert f"| {cases:,}, of which {len(manifest.required(profile)):,} decide |" in text, profile.label
