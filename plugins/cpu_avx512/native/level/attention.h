@@ -40,8 +40,10 @@ struct Pages {
 struct Tile {
   int64_t start, stop, begin, end;
   int count;                                  // of eights
-  const char *panels[kTile / kPanel + 4];     // and what comes next, to be fetched ahead
+  const char *panels[kTile / kPanel];
   const char *eights[kTile / 8];
+  const char *values[kTile / kPanel];         // of each panel, to be fetched while it is scored
+  const char *next[kTile / 8];                // keys of the next tile, to be fetched while this one's values are weighed
 };
 
 // Values next to the item's own may belong to nobody and hold anything: they are replaced by zeros, since a weight of
@@ -99,18 +101,26 @@ void find_tile(const Pages &pages, Tile &tile, Scratch &s) {
         whole ? pages.values(key, E::kBytes) : own_values<E>(pages, key, tile.begin, tile.end, edge);
     if (!whole) edge += 8 * pages.cache.head_size_v * E::kBytes;
   }
-  // After the tile's keys come its values, then the next tile's keys: those are fetched while keys are scored.
-  for (int i = 0; i < 4; ++i)
-    tile.panels[count + i] = tile.eights[2 * i < tile.count ? 2 * i : tile.count - 1];
+  for (int i = 0; i < count; ++i) tile.values[i] = tile.eights[2 * i];
+  for (int i = 0; i < tile.count; ++i) {
+    const int64_t key = tile.start + kTile + 8 * i;
+    tile.next[i] = key < tile.end ? pages.keys(key, E::kBytes) : tile.eights[i];
+  }
 }
 
 // Scales of the tile's keys and values; 0 for what is not the item's.
 void find_scales(const Pages &pages, const Tile &tile, Scratch &s) {
   for (int64_t key = tile.start; key < tile.stop; key += 8) {
-    for (int64_t k = key; k < key + 8; ++k) {
-      const bool ours = k >= tile.begin && k < tile.end;
-      s.key_scales[k - tile.start] = ours ? pages.scales(k)[0] : 0.0f;
-      s.value_scales[k - tile.start] = ours ? pages.scales(k)[pages.cache.block_size] : 0.0f;
+    float *const of_keys = s.key_scales + (key - tile.start), *const of_values = s.value_scales + (key - tile.start);
+    if (key >= tile.begin && key + 8 <= tile.end) {
+      memcpy(of_keys, pages.scales(key), 32);
+      memcpy(of_values, pages.scales(key) + pages.cache.block_size, 32);
+      continue;
+    }
+    for (int i = 0; i < 8; ++i) {
+      const bool ours = key + i >= tile.begin && key + i < tile.end;
+      of_keys[i] = ours ? pages.scales(key)[i] : 0.0f;
+      of_values[i] = ours ? pages.scales(key)[pages.cache.block_size + i] : 0.0f;
     }
   }
 }
@@ -187,11 +197,11 @@ void store_partial(const Rows &rows, float *to, const Scratch &s) {
   memcpy(to + rows.count * (padded + 1), s.sums, size_t(rows.count) * 4);
 }
 
-void start_rows(int count, Scratch &s) {
+void start_rows(int count, int64_t padded, Scratch &s) {
   for (int r = 0; r < count; ++r) {
     s.highest[r] = -kInfinity;
     s.sums[r] = 0.0f;
-    memset(s.out + int64_t(r) * kMaxHead, 0, kMaxHead * 4);
+    memset(s.out + int64_t(r) * kMaxHead, 0, size_t(padded) * 4);
   }
 }
 
@@ -201,11 +211,10 @@ void attend_item(const Rows &rows, float *partials, Scratch &s) {
   const Item &item = *rows.item;
   const bb_cache &cache = *a.cache;
   const Pages pages{cache, a.block_tables + item.sequence * a.table_stride, item.kv_head};
-  const Logits logits{a.scale, a.softcap, a.slopes, !E::kScaled && !a.slopes && !(a.softcap > 0.0f)};
+  const Logits logits{a.scale, a.softcap, a.slopes, !a.slopes && !(a.softcap > 0.0f)};
   const int64_t stride = (cache.head_size + 15) / 16 * 16;
-  const bool fetch = rows.count <= 2 * E::kRows;
   load_queries<E>(rows, stride, s);
-  start_rows(rows.count, s);
+  start_rows(rows.count, (cache.head_size_v + 15) / 16 * 16, s);
   Tile tile;
   tile.begin = item.key_begin;
   tile.end = item.key_end;
@@ -213,10 +222,10 @@ void attend_item(const Rows &rows, float *partials, Scratch &s) {
     tile.stop = tile.start + kTile < tile.end ? tile.start + kTile : tile.end;
     find_tile<E>(pages, tile, s);
     if constexpr (E::kScaled) find_scales(pages, tile, s);
-    score<E>(tile.panels, int((tile.stop - tile.start + kPanel - 1) / kPanel), fetch, cache.head_size, rows.count,
+    score<E>(tile.panels, int((tile.stop - tile.start + kPanel - 1) / kPanel), tile.values, cache.head_size, rows.count,
              reinterpret_cast<const typename E::Number *>(s.query), stride, s.scores);
     weigh_rows<E>(rows, tile, logits, s);
-    const Values values{tile.eights, tile.count, int64_t(cache.head_size_v) * E::kPair * E::kBytes};
+    const Values values{tile.eights, tile.next, tile.count, int64_t(cache.head_size_v) * E::kPair * E::kBytes};
     weigh<E>(values, cache.head_size_v, rows.count, s);
   }
   if (item.group < 0)
@@ -244,7 +253,7 @@ void attend(const bb_attend_args *args, int32_t window, int32_t causal, const It
 void reduce(const bb_attend_args *args, const Group *group, const float *partials, Scratch *s) {
   const Rows rows{args, &group->first, 0, 0, group->first.queries * group->first.heads};
   const int64_t padded = (args->cache->head_size_v + 15) / 16 * 16;
-  start_rows(rows.count, *s);
+  start_rows(rows.count, padded, *s);
   const float *part = partials + group->first.partial;
   for (int32_t i = 0; i < group->parts; ++i, part += group->stride) {
     for (int r = 0; r < rows.count; ++r) {

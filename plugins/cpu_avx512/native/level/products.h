@@ -9,10 +9,17 @@ namespace {
 
 constexpr int kPanelVectors = bb::kPanel / kLanes;
 
+// Asks for the lines of `bytes` bytes from `p` on. Into the second-level cache: the first has too few misses under way at
+// once to keep the memory busy.
+BB_INLINE void fetch(const char *p, int bytes) {
+  BB_UNROLL
+  for (int i = 0; i < bytes; i += 64) _mm_prefetch(p + i, _MM_HINT_T1);
+}
+
 // Products of R queries with P panels of 16 keys each:  scores[r][16 p + lane] = sum over d of query[r][d] key[d][lane]
 //
 //   panel     [D / pair][16][pair]
-//   ahead     what is read next, fetched meanwhile; a null pointer: nothing
+//   ahead     the same keys' values, fetched meanwhile; null: nothing
 template <class E, int R, int P>
 BB_INLINE void score_tile(const char *const *panels, const char *const *ahead, int head_size,
                           const typename E::Number *query, int64_t query_stride, float *scores) {
@@ -34,7 +41,7 @@ BB_INLINE void score_tile(const char *const *panels, const char *const *ahead, i
         keys[c] = E::take(panels[c / kPanelVectors] + (i * kPanelVectors + c % kPanelVectors) * kVectorBytes);
       if (ahead)
         BB_UNROLL
-        for (int p = 0; p < P; ++p) _mm_prefetch(ahead[p] + i * kPanelVectors * kVectorBytes, _MM_HINT_T0);
+        for (int p = 0; p < P; ++p) fetch(ahead[p] + i * kPanelVectors * kVectorBytes, kPanelVectors * kVectorBytes);
       BB_UNROLL
       for (int r = 0; r < R; ++r) {
         const typename E::Spread x = E::spread(query + r * query_stride + i * E::kPair);
@@ -55,6 +62,7 @@ BB_INLINE void score_tile(const char *const *panels, const char *const *ahead, i
 // What the weights of a tile are multiplied with, eight keys at a time.
 struct Values {
   const char *const *eights;  // each [8 / pair][Dv][pair]
+  const char *const *ahead;   // for each eight as many bytes that are read next, fetched meanwhile; or null
   int count;                  // of eights
   int64_t row_bytes;          // Dv * pair * bytes
 };
@@ -85,6 +93,7 @@ BB_INLINE void weigh_tile(const Values &values, int64_t offset, const typename E
           taken[v] = E::take(row + v * kVectorBytes);
         }
       }
+      if (values.ahead) fetch(values.ahead[e] + offset + i * values.row_bytes, V * kVectorBytes);
       BB_UNROLL
       for (int r = 0; r < R; ++r) {
         const typename E::Spread x = E::spread(w + r * kWeightStride);
@@ -104,13 +113,13 @@ BB_INLINE void weigh_tile(const Values &values, int64_t offset, const typename E
     }
 }
 
-// Calls f with a compile-time number of rows.
-template <int R, class F>
-BB_INLINE void with_rows(int rows, const F &f) {
-  if constexpr (R > 1) {
-    if (rows < R) return with_rows<R - 1>(rows, f);
+// Calls f with a compile-time number, of rows or of panels.
+template <int N, class F>
+BB_INLINE void with_number(int number, const F &f) {
+  if constexpr (N > 1) {
+    if (number < N) return with_number<N - 1>(number, f);
   }
-  f.template operator()<R>();
+  f.template operator()<N>();
 }
 
 // Rows in register tiles of nearly the same height: 8 rows as 4 and 4 rather than 6 and 2.
@@ -124,6 +133,21 @@ BB_INLINE void for_row_tiles(int rows, const F &f) {
   }
 }
 
+// Panels of a tile's rest, as many at once as there are: one alone has too few sums to keep the units busy.
+template <class E, int R>
+struct ScorePanels {
+  const char *const *panels;
+  const char *const *ahead;
+  int head_size;
+  const typename E::Number *query;
+  int64_t query_stride;
+  float *scores;
+  template <int P>
+  BB_INLINE void operator()() const {
+    score_tile<E, R, P>(panels, ahead, head_size, query, query_stride, scores);
+  }
+};
+
 template <class E>
 struct ScoreRows {
   const char *const *panels;
@@ -134,25 +158,22 @@ struct ScoreRows {
   float *scores;
   template <int R>
   BB_INLINE void operator()() const {
-    if (wide == E::kVectors / kPanelVectors)
-      score_tile<E, R, E::kVectors / kPanelVectors>(panels, ahead, head_size, query, query_stride, scores);
-    else
-      score_tile<E, R, 1>(panels, ahead, head_size, query, query_stride, scores);
+    const ScorePanels<E, R> tile{panels, ahead, head_size, query, query_stride, scores};
+    with_number<E::kVectors / kPanelVectors>(wide, tile);
   }
 };
 
-// Scores of all rows with all panels of a tile. `panels` has entries beyond `count`: what is fetched ahead.
+// Scores of all rows with all panels of a tile. `ahead`: for each panel what is fetched meanwhile.
 template <class E>
-void score(const char *const *panels, int count, bool fetch, int head_size, int rows,
+void score(const char *const *panels, int count, const char *const *ahead, int head_size, int rows,
            const typename E::Number *query, int64_t query_stride, float *scores) {
   constexpr int kMost = E::kVectors / kPanelVectors;
   for (int p = 0; p < count;) {
-    const int wide = count - p >= kMost ? kMost : 1;
+    const int wide = count - p < kMost ? count - p : kMost;
     for_row_tiles<E>(rows, [&](int at, int height) {
-      const char *const *ahead = fetch && at == 0 ? panels + p + wide : nullptr;
-      const ScoreRows<E> tile{panels + p, ahead, head_size, wide, query + at * query_stride, query_stride,
+      const ScoreRows<E> tile{panels + p, at == 0 ? ahead + p : nullptr, head_size, wide, query + at * query_stride, query_stride,
                               scores + int64_t(at) * bb::kTile + p * bb::kPanel};
-      with_rows<E::kRows>(height, tile);
+      with_number<E::kRows>(height, tile);
     });
     p += wide;
   }
@@ -187,12 +208,13 @@ void weigh(const Values &values, int head_size_v, int rows, bb::Scratch &s) {
   const typename E::Number *weights = reinterpret_cast<const typename E::Number *>(s.scores);
   const int run = rows <= E::kRows ? values.count : kCached / (8 * head_size_v * E::kBytes) + 1;
   for (int first = 0; first < values.count; first += run) {
-    const Values some{values.eights + first, values.count - first < run ? values.count - first : run,
-                      values.row_bytes};
+    const int count = values.count - first < run ? values.count - first : run;
     for_row_tiles<E>(rows, [&](int at, int height) {
+      const Values some{values.eights + first, at == 0 ? values.ahead + first : nullptr, count,
+                        values.row_bytes};
       const WeighRows<E> tile{some, head_size_v, weights + at * kWeightStride + first * 8,
                               s.out + int64_t(at) * bb::kMaxHead, s.decay + at, s.unit + at};
-      with_rows<E::kRows>(height, tile);
+      with_number<E::kRows>(height, tile);
     });
     for (int r = 0; r < rows; ++r) s.decay[r] = 1.0f;  // what came before has been scaled once
   }

@@ -10,7 +10,7 @@ namespace {
 struct Logits {
   float scale, softcap;  // softcap 0: none
   const float *slopes;   // of the item's heads, or null
-  bool plain;            // no softcap, no slopes, no key scales
+  bool plain;            // no softcap, no slopes
 };
 
 // One row of the tile: keys [begin, end) of it are visible; key 0 lies `distance` after the query.
@@ -27,9 +27,9 @@ BB_INLINE Floats indices() {
 }
 
 BB_INLINE Floats logit(Floats x, const Logits &logits, const Row &row, int at) {
-  if (logits.plain) return x * all(logits.scale * kLog2e);
-  if (row.key_scales) x = x * (load(row.key_scales + at) * all(row.query_unit));
-  x = x * all(logits.scale);
+  if (row.key_scales) x = x * load(row.key_scales + at);
+  if (logits.plain) return x * all(logits.scale * row.query_unit * kLog2e);
+  x = x * all(logits.scale * row.query_unit);
   if (logits.softcap > 0.0f) x = all(logits.softcap) * tanh_of(x * all(1.0f / logits.softcap));
   x = fma(all(row.slope), indices() + all(row.distance + float(at)), x);
   return x * all(kLog2e);
