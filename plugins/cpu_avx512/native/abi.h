@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define BB_ABI 1
+#define BB_ABI 2
 #define BB_EXPORT __attribute__((visibility("default")))
 
 #ifdef __cplusplus
@@ -120,6 +120,9 @@ BB_EXPORT int32_t bb_preferred_level(void);  // the fastest of those it can run
 
 // The parallel entry point of the OpenMP runtime in this process (GOMP_parallel), or null for a pool of our own.
 BB_EXPORT void bb_use_openmp(void *gomp_parallel);
+// Binds the calling thread's OpenMP workers, of a team of `count`, to a CPU each: the first is left to the caller, who
+// stays free, since threads that it starts later inherit its affinity. Returns how many are bound; 0 without a runtime.
+BB_EXPORT int32_t bb_bind_workers(const int32_t *cpus, int32_t count);
 
 BB_EXPORT int32_t bb_plan_create(const bb_plan_args *args, bb_plan **plan);
 BB_EXPORT void bb_plan_destroy(bb_plan *plan);

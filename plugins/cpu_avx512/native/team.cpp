@@ -6,6 +6,7 @@
 #include "team.h"
 
 #include <pthread.h>
+#include <sched.h>
 
 #include <condition_variable>
 #include <mutex>
@@ -24,6 +25,24 @@ std::atomic<GompParallel> gomp_parallel{nullptr};
 // Workers of a forked child do not exist there, neither ours nor the runtime's: it goes on with the one it has.
 std::atomic<bool> forked{false};
 const int watching_forks = pthread_atfork(nullptr, nullptr, [] { forked.store(true); });
+
+struct Binding {
+  const int32_t *cpus;
+  int32_t count;
+  pthread_t caller;
+  std::atomic<int32_t> next, bound;
+};
+
+void bind_worker(void *context) {
+  Binding &binding = *static_cast<Binding *>(context);
+  if (pthread_equal(pthread_self(), binding.caller)) return;
+  const int32_t i = binding.next.fetch_add(1);
+  if (i >= binding.count || binding.cpus[i] < 0 || binding.cpus[i] >= CPU_SETSIZE) return;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(binding.cpus[i], &one);
+  if (sched_setaffinity(0, sizeof one, &one) == 0) binding.bound.fetch_add(1);
+}
 
 class Pool {
  public:
@@ -102,4 +121,12 @@ void run_team(Job job, void *context, int threads) {
 
 extern "C" void bb_use_openmp(void *entry) {
   bb::gomp_parallel.store(reinterpret_cast<bb::GompParallel>(entry), std::memory_order_release);
+}
+
+extern "C" int32_t bb_bind_workers(const int32_t *cpus, int32_t count) {
+  const bb::GompParallel parallel = bb::gomp_parallel.load(std::memory_order_acquire);
+  if (!parallel || count < 2 || bb::forked.load()) return 0;
+  bb::Binding binding{cpus, count, pthread_self(), {1}, {0}};
+  parallel(bb::bind_worker, &binding, unsigned(count), 0);
+  return binding.bound.load();
 }

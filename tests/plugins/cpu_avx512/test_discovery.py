@@ -108,7 +108,9 @@ def test_a_level_above_the_host_is_refused(monkeypatch) -> None:
         ({"threads": 0}, "threads=0 is not possible: 1 to"),
         ({"threads": "many"}, "threads='many' is not possible"),
         ({"threads": 4096}, "threads=4096 is not possible"),
-        ({"speed": 11}, "no option speed: it has level and threads"),
+        ({"bind": "sockets"}, "bind='sockets' is not possible: none, or cores"),
+        ({"bind": ["cores"]}, "is not possible: none, or cores"),
+        ({"speed": 11}, "no option speed: it has bind, level and threads"),
     ],
 )
 def test_bad_options_are_refused(options, message) -> None:

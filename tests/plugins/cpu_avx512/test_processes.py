@@ -81,6 +81,33 @@ assert backend._threads() == len(baseboard_cpu_avx512.read_cpu().cores)
     run(code, torch_threads=64, OMP_NUM_THREADS="64")
 
 
+def test_workers_are_bound_to_a_core_each_and_the_caller_stays_free() -> None:
+    code = """
+import threading
+allowed, cores = os.sched_getaffinity(0), baseboard_cpu_avx512.read_cpu().cores
+tied = baseboard_cpu_avx512.open_backend(baseboard_cpu_avx512.probe_devices()[0], {"bind": "cores"})
+
+def bound():
+    places = (os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task"))
+    return sorted(min(place) for place in places if len(place) == 1)
+
+def step():
+    world.check(world.run(tied))
+    assert os.sched_getaffinity(0) == allowed
+
+if len(cores) > 1:
+    assert bound() == []
+    step()
+    assert bound() == [cores[1]]
+    stepping = threading.Thread(target=step)  # has workers of its own
+    stepping.start()
+    stepping.join()
+    assert set(bound()) == {cores[1]}
+    assert len(cores) == len(baseboard_cpu_avx512.read_cpu().cores)
+"""
+    run(code)
+
+
 def test_a_process_bound_to_one_cpu() -> None:
     code = """
 first = min(os.sched_getaffinity(0))

@@ -110,7 +110,8 @@ void find_tile(const Pages &pages, Tile &tile, Scratch &s) {
 
 // Scales of the tile's keys and values; 0 for what is not the item's.
 void find_scales(const Pages &pages, const Tile &tile, Scratch &s) {
-  for (int64_t key = tile.start; key < tile.stop; key += 8) {
+  const int64_t stop = (tile.stop + kPanel - 1) / kPanel * kPanel;  // rows are as wide: 0 * what lay there could be NaN
+  for (int64_t key = tile.start; key < stop; key += 8) {
     float *const of_keys = s.key_scales + (key - tile.start), *const of_values = s.value_scales + (key - tile.start);
     if (key >= tile.begin && key + 8 <= tile.end) {
       memcpy(of_keys, pages.scales(key), 32);

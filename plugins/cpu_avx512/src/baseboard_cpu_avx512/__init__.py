@@ -36,7 +36,7 @@ def probe_devices() -> list[DeviceInfo]:
         "other levels": above,
         "cores used": cpu.describe_cores(),
         "NUMA nodes": cpu.describe_nodes(),
-        "options": "level: " + ", ".join(Level.names()) + "; threads: most threads to use",
+        "options": "level: " + ", ".join(Level.names()) + "; threads: most threads to use; bind: none, cores",
     }
     return [
         DeviceInfo(
@@ -56,7 +56,7 @@ def probe_devices() -> list[DeviceInfo]:
 
 @hookimpl
 def open_backend(device: DeviceInfo, options: Mapping[str, Any]) -> object:
-    """Open the CPU. Options: ``level`` (or a device suffix, ``cpu_avx512:avx2``) and ``threads``.
+    """Open the CPU. Options: ``level`` (or a device suffix, ``cpu_avx512:avx2``), ``threads`` and ``bind``.
 
     ``BASEBOARD_CPU_LEVEL`` in the environment forces a level where no option does.
     """

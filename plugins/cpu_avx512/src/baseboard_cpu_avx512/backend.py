@@ -28,6 +28,7 @@ from baseboard.contract import (
 from baseboard.kit.pool import DeviceMemory
 from baseboard.kit.support import reasons_against
 from baseboard_cpu_avx512.attention import PagedAttention
+from baseboard_cpu_avx512.binding import WorkerBinding
 from baseboard_cpu_avx512.blocks import BlockMover
 from baseboard_cpu_avx512.layout import BlockLayout, make_cache
 from baseboard_cpu_avx512.library import open_library
@@ -49,6 +50,7 @@ class CpuBackend:
         library.bb_use_openmp(find_parallel_entry(Path(torch.__file__).parent))
         self._settings: Final = settings
         self._library: ctypes.CDLL | None = library
+        self._binding: Final = WorkerBinding(library, settings.bound_cores)
         self._mover: Final = BlockMover(library)
         self._memory: Final = PoolMemory()
         self._meter: Final = HostMeter()
@@ -126,7 +128,9 @@ class CpuBackend:
     @hookimpl
     def build_attention_metadata(self, batch: StepBatch, cache: KVCache) -> object:
         del cache  # the step is the same for all caches of its group
-        return StepMetadata(self._open(), batch, self._threads())
+        library, threads = self._open(), self._threads()
+        self._binding.bind(threads)
+        return StepMetadata(library, batch, threads)
 
     @hookimpl
     def attention_kernel(self, attention: AttentionSpec, kv: KVCacheSpec) -> AttentionKernel:

@@ -10,7 +10,7 @@ from typing import Final
 from baseboard_cpu_avx512 import structures
 
 #: Number of the interface that ``structures`` describes: ``BB_ABI`` in ``native/abi.h``.
-ABI: Final = 1
+ABI: Final = 2
 
 _TAKES_ARGUMENTS: Final = {
     "bb_write": structures.WriteArgs,
@@ -59,6 +59,8 @@ def load_library(path: str) -> ctypes.CDLL:
         function.restype = ctypes.c_int32
     library.bb_use_openmp.argtypes = [ctypes.c_void_p]
     library.bb_use_openmp.restype = None
+    library.bb_bind_workers.argtypes = [ctypes.POINTER(ctypes.c_int32), ctypes.c_int32]
+    library.bb_bind_workers.restype = ctypes.c_int32
     library.bb_plan_create.argtypes = [ctypes.POINTER(structures.PlanArgs), ctypes.POINTER(ctypes.c_void_p)]
     library.bb_plan_create.restype = ctypes.c_int32
     library.bb_plan_destroy.argtypes = [ctypes.c_void_p]

@@ -13,7 +13,7 @@ from baseboard_cpu_avx512.levels import Level
 from baseboard_cpu_avx512.library import open_library
 
 _FORCED: Final = "BASEBOARD_CPU_LEVEL"
-_OPTIONS: Final = frozenset({"device", "level", "threads"})
+_OPTIONS: Final = frozenset({"bind", "device", "level", "threads"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,17 @@ class Settings:
 
     level: Level
     max_threads: int  #: never more than physical cores that this process may use
+    bound_cores: tuple[int, ...]  #: that workers are bound to, one to each; empty: the system places them
 
 
 def read_settings(options: Mapping[str, Any]) -> Settings:
     """``options`` checked against the host. Raises ``BackendUnavailable`` naming option, value and limit."""
     unknown = sorted(set(options) - _OPTIONS)
     if unknown:
-        raise BackendUnavailable(f"the cpu_avx512 backend has no option {', '.join(unknown)}: it has level and threads")
-    return Settings(_level(options), _threads(options.get("threads")))
+        raise BackendUnavailable(
+            f"the cpu_avx512 backend has no option {', '.join(unknown)}: it has bind, level and threads"
+        )
+    return Settings(_level(options), _threads(options.get("threads")), _bound_cores(options.get("bind")))
 
 
 def _level(options: Mapping[str, Any]) -> Level:
@@ -56,3 +59,9 @@ def _threads(asked: object) -> int:
     if not 1 <= threads <= cores:
         raise BackendUnavailable(f"threads={asked!r} is not possible: 1 to {cores}, the cores this process may use")
     return threads
+
+
+def _bound_cores(asked: object) -> tuple[int, ...]:
+    if asked not in (None, "none", "cores"):
+        raise BackendUnavailable(f"bind={asked!r} is not possible: none, or cores for a worker on each physical core")
+    return read_cpu().cores if asked == "cores" else ()
