@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -14,8 +14,10 @@ from baseboard.contract import (
     AttentionSpec,
     BackendUnavailable,
     Capabilities,
+    GraphRunner,
     KVCache,
     KVCacheSpec,
+    LayerKind,
     MemorySnapshot,
     OperatorKernel,
     StepBatch,
@@ -30,6 +32,7 @@ from baseboard_cuda.cache import make_cache, pooled
 from baseboard_cuda.chip import Chip
 from baseboard_cuda.engines import choice
 from baseboard_cuda.faults import device_faults
+from baseboard_cuda.graphs import CudaGraphRunner
 from baseboard_cuda.layout import BlockLayout, block_layout
 from baseboard_cuda.metadata import CudaMetadata, make_metadata
 from baseboard_cuda.operators import make_operator
@@ -126,10 +129,9 @@ class CudaBackend:
 
     @hookimpl
     def build_attention_metadata(self, batch: StepBatch, cache: KVCache) -> CudaMetadata:
-        del cache  # the kernels know its layout
         chip = self._open()
         with device_faults("bringing a step's arrays to it"):
-            return make_metadata(batch, chip.upload)
+            return make_metadata(batch, cache.spec.block_size, chip.upload)
 
     @hookimpl
     def attention_kernel(self, attention: AttentionSpec, kv: KVCacheSpec) -> AttentionKernel:
@@ -153,6 +155,16 @@ class CudaBackend:
         """Those of :mod:`baseboard_cuda.operators`; None for every other name."""
         self._open()
         return make_operator(name, spec)
+
+    @hookimpl
+    def graph_runner(self, layers: Sequence[LayerKind]) -> GraphRunner | None:
+        """None in the interpreter; and where another engine attends, which plans each step on the host."""
+        chip = self._open()
+        planned = any(self.attention_engine(layer.attention, layer.kv).engine is not None for layer in layers)
+        if chip.device.type != "cuda" or planned:
+            return None
+        with device_faults("making room for graphs"):
+            return CudaGraphRunner(chip.device)
 
     @hookimpl
     def synchronize(self) -> None:

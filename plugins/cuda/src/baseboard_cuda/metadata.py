@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -30,10 +30,11 @@ class Part:
     one_query: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class CudaMetadata:
-    """Tensors are the step's own: nothing that is done for the next step touches them."""
+    """Tensors are the step's own: nothing that is done for the next step touches them. A graph may change its own."""
 
+    packed: torch.Tensor  #: uint8; the tensors below are parts of it
     slot_mapping: torch.Tensor
     query_start_loc: torch.Tensor
     seq_lens: torch.Tensor
@@ -43,13 +44,28 @@ class CudaMetadata:
     causal: bool
     max_query_len: int
     max_seq_len: int
+    table_keys: int  #: that a row of the block tables has room for
     host_query_start_loc: NDArray[np.int32]
     host_seq_lens: NDArray[np.int32]
     host_block_tables: NDArray[np.int32]
 
+    def reach_all(self) -> None:
+        """Launch for sequences as long as the tables have room for: what is recorded is replayed with any lengths."""
+        self.parts = tuple(replace(part, longest=max(part.longest, self.table_keys)) for part in self.parts)
 
-def make_metadata(batch: StepBatch, upload: Upload) -> CudaMetadata:
-    """Copies the arrays of ``batch``; waits for nothing."""
+    def check_like(self, other: CudaMetadata) -> None:
+        """Raise ``ValueError`` unless ``other`` has this one's shapes, so that its numbers fit in this one's place."""
+        ours, theirs = self.block_tables.shape, other.block_tables.shape
+        recorded, asked = len(self.slot_mapping), len(other.slot_mapping)
+        if ours != theirs or recorded != asked:
+            raise ValueError(
+                f"a step of {asked} tokens with block tables {tuple(theirs)} cannot be replayed by a graph of "
+                f"{recorded} tokens with block tables {tuple(ours)}: pad it to these"
+            )
+
+
+def make_metadata(batch: StepBatch, block_size: int, upload: Upload) -> CudaMetadata:
+    """Copies the arrays of ``batch``; waits for nothing. ``block_size`` in tokens."""
     keys = np.concatenate([[0], np.cumsum(batch.seq_lens)]).astype(np.int32)
     arrays = (batch.slot_mapping, batch.query_start_loc, batch.seq_lens, batch.block_tables, keys)
     packed, offsets = _pack(arrays)
@@ -64,11 +80,13 @@ def make_metadata(batch: StepBatch, upload: Upload) -> CudaMetadata:
         for array, offset in zip(arrays[1:4], offsets[1:4], strict=True)
     )
     return CudaMetadata(
+        there,
         *tensors,
         parts=tuple(_parts(batch)),
         causal=batch.causal,
         max_query_len=batch.max_query_len,
         max_seq_len=batch.max_seq_len,
+        table_keys=batch.block_tables.shape[1] * block_size,
         host_query_start_loc=starts,
         host_seq_lens=lengths,
         host_block_tables=tables,

@@ -3,14 +3,14 @@
 ====================  ==========================================================  ==================================
 name                  call                                                        ``spec``
 ====================  ==========================================================  ==================================
-``rms_norm``          ``(x, weight, eps) -> y``                                   hidden_size, dtype, eps
-``add_rms_norm``      ``(x, residual, weight, eps) -> (y, x + residual)``         hidden_size, dtype, eps
+``rms_norm``          ``(x, weight) -> y``                                        hidden_size, dtype, eps
+``add_rms_norm``      ``(x, residual, weight) -> (y, x + residual)``              hidden_size, dtype, eps
 ``silu_and_mul``      ``(x [..., 2 I]) -> [..., I]``                              dtype
 ``rotary_embedding``  ``(query, key, positions, cos_sin) -> (query, key)``        rotary_dim, interleaved, dtype
 ``sample``            ``(logits, how) -> tokens``                                 none
 ====================  ==========================================================  ==================================
 
-``eps`` may be left out of a call: then it is the spec's. Query and key are ``[T, heads, D]``, ``positions`` int64
+Query and key are ``[T, heads, D]``, ``positions`` int64
 ``[T]``, ``cos_sin`` ``[positions, rotary_dim]``: cosines of all pairs, then sines. ``sample`` is in
 :mod:`baseboard_cuda.sampling`.
 """
@@ -61,14 +61,14 @@ def row_warps(size: int) -> int:
 class RmsNorm:
     eps: float
 
-    def __call__(self, x: torch.Tensor, weight: torch.Tensor, eps: float | None = None) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         rows = _rows(x)
         count, size = rows.shape
         out = rows.new_empty(count, size)
         if count:
             with device_faults("rms_norm"):
                 on_grid(kernels.rms_norm, (count,), row_warps(size))(
-                    out, rows, weight, rows.stride(0), self.eps if eps is None else eps, **_row(size)
+                    out, rows, weight, rows.stride(0), self.eps, **_row(size)
                 )
         return out.view(x.shape)
 
@@ -78,7 +78,7 @@ class AddRmsNorm:
     eps: float
 
     def __call__(
-        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float | None = None
+        self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         rows, others = _rows(x), _rows(residual)
         count, size = rows.shape
@@ -87,7 +87,7 @@ class AddRmsNorm:
             strides = rows.stride(0), others.stride(0)
             with device_faults("add_rms_norm"):
                 on_grid(kernels.add_rms_norm, (count,), row_warps(size))(
-                    out, total, rows, others, weight, *strides, self.eps if eps is None else eps, **_row(size)
+                    out, total, rows, others, weight, *strides, self.eps, **_row(size)
                 )
         return out.view(x.shape), total.view(x.shape)
 

@@ -153,7 +153,7 @@ def _attention(kind: Kind, chip: Chip) -> list[Launch]:
         causal=kind.causal,
     )
     kernel = PagedAttention(attention, kv, layout, chip)
-    metadata = make_metadata(batch, torch.from_numpy)
+    metadata = make_metadata(batch, kv.block_size, torch.from_numpy)
     dtype = torch_dtype(kv.dtype)
     query = torch.zeros(18, attention.num_heads, kv.head_size, dtype=dtype)
     key = torch.zeros(18, kv.num_kv_heads, kv.head_size, dtype=dtype)
