@@ -8,6 +8,8 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 # Two workers with one thread each: a team of threads that has to share its cores waits for itself.
 PYTEST := OMP_NUM_THREADS=1 BASEBOARD_TEST_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
+# Where triton has wheels; its interpreter and its compiler need neither a GPU nor a driver.
+TEST_CUDA := $(and $(filter Linux,$(shell uname -s)),$(filter x86_64 aarch64,$(shell uname -m)))
 # torch_npu has wheels for Linux only, and the stand-in for what it is linked against has to be compiled.
 TEST_NPU := $(and $(filter Linux,$(shell uname -s)),$(shell command -v gcc),$(shell command -v strings))
 CPU    := $(shell find plugins/cpu_avx512 -name build -prune -o -type f -print 2>/dev/null)
@@ -18,9 +20,10 @@ CPU    := $(shell find plugins/cpu_avx512 -name build -prune -o -type f -print 2
 demo: $(VENV)/.demo $(VENV)/.cpu
 	@$(BIN)/baseboard generate --chat --temperature 0 --max-tokens 64 "What is the capital of France?"
 
-## test: everything but the CUDA plugin's own tests, which take long (test-cuda); the Ascend plugin in a venv of its own
-test: $(VENV)/.dev $(if $(TEST_NPU),.venv-npu/.ready)
+## test: everything; the CUDA and the Ascend plugin in venvs of their own, where these can be had
+test: $(VENV)/.dev $(if $(TEST_CUDA),.venv-cuda/.ready) $(if $(TEST_NPU),.venv-npu/.ready)
 	$(PYTEST) tests/end_to_end tests/plugins tests/conformance tests/core tests/architecture
+	$(if $(TEST_CUDA),$(MAKE) test-cuda,@echo "make test-cuda was left out: triton has wheels for Linux on x86-64 and ARM")
 	$(if $(TEST_NPU),$(MAKE) test-npu,@echo "make test-npu was left out: it needs Linux, gcc and binutils")
 
 ## long-tests: the property tests and mutation checks at full length
