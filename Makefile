@@ -126,11 +126,12 @@ TOOLS := pytest pytest-timeout pytest-xdist hypothesis
 # What was compiled for a GPU is kept; all tests are one thread each.
 CUDA := TRITON_CACHE_DIR=build/triton OMP_NUM_THREADS=1 .venv-cuda/bin/python
 
-.venv-cuda/.ready: constraints.txt plugins/cuda/pyproject.toml
+.venv-cuda/.ready: constraints.txt core/pyproject.toml conformance/pyproject.toml plugins/cuda/pyproject.toml
 	$(PYTHON) -m venv .venv-cuda
 	.venv-cuda/bin/pip install --quiet --constraint constraints.txt $(TORCH)
 	.venv-cuda/bin/pip install --quiet --constraint constraints.txt triton $(TOOLS) --editable "core[demo]"
-	.venv-cuda/bin/pip install --quiet --no-deps --editable conformance --editable plugins/cuda
+	.venv-cuda/bin/pip install --quiet --constraint constraints.txt --editable conformance
+	.venv-cuda/bin/pip install --quiet --no-deps --editable plugins/cuda
 	@touch $@
 
 PYTEST_NPU := OMP_NUM_THREADS=1 BASEBOARD_TEST_THREADS=1 .venv-npu/bin/python -m pytest --numprocesses 2 --dist loadfile
