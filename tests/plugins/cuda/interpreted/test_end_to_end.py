@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from baseboard import LLM, SamplingParams
-from baseboard_cuda.check.model import expected, model_file
+from baseboard_cuda_model import expected, model_file
 
 
 def test_smollm2_says_what_transformers_says() -> None:

@@ -18,9 +18,10 @@ import torch
 import baseboard
 import baseboard_conformance
 import baseboard_cuda
+import baseboard_cuda_model as model
 from baseboard.contract import BackendUnavailable, DeviceInfo, KVCacheSpec
 from baseboard_cuda.backend import CudaBackend
-from baseboard_cuda.check import gpu, model
+from baseboard_cuda.check import gpu
 from baseboard_cuda.check import tune as tune_command
 from baseboard_cuda.check.correctness import deviations
 from baseboard_cuda.check.fit import as_json, candidates

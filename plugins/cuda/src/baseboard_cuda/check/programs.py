@@ -19,8 +19,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from baseboard_cuda.check.model import NOT_HERE
 from baseboard_cuda.check.report import Line
+from baseboard_cuda_model import NOT_HERE
 
 #: Distributions of this repository, and the entry points that matter here.
 _OURS: Final = {
@@ -70,7 +70,7 @@ class Programs:
 
     def model(self, backend: str = "cuda", new_tokens: int = 32) -> Line:
         """SmolLM2 in float32 against transformers; not judged where the packages are not installed."""
-        command = [*self.python, "-m", "baseboard_cuda.check.model", "--backend", backend]
+        command = [*self.python, "-m", "baseboard_cuda_model", "--backend", backend]
         code, last = self._run([*command, "--new-tokens", str(new_tokens)])
         return Line("SmolLM2 equals transformers, float32", last, None if code == NOT_HERE else code == 0)
 

@@ -1,7 +1,7 @@
 """SmolLM2 end to end: greedy tokens of a backend in float32 equal those of transformers on the CPU.
 
-``python -m baseboard_cuda.check.model [--backend cuda]``; a program of its own, because it uses the whole of Baseboard,
-as its users do. Its exit code is 3 where transformers or the package with the model is not installed.
+``python -m baseboard_cuda_model [--backend cuda]``; beside the plugin and not in it, because it uses the whole of
+Baseboard, as its users do. Its exit code is 3 where transformers or the package with the model is not installed.
 """
 
 from __future__ import annotations
@@ -96,7 +96,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             break
     sys.stdout.write(f"{', '.join(said)}\n")
     return int(got != truth)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
