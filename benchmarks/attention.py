@@ -4,8 +4,9 @@
 
 Contestants alternate within each round; figures are medians of the rounds. The workers of an OpenMP runtime spin for a
 while after their work, Intel's for 200 ms: before each turn the other process's are left to fall asleep, and the first
-call of a turn, which wakes one's own, does not count. ``of_ceiling`` compares with what this run measured: the read bandwidth for decode, the matrix product's rate in the same dtype for prefill. The peer's interpreter
-needs vllm (CPU build) and numpy; see ``benchmarks/attention_vllm.py``, which runs in it.
+call of a turn, which wakes one's own, does not count. ``of_ceiling`` compares with what this run measured: the read
+bandwidth for decode, the matrix product's rate in the same dtype for prefill. The peer's interpreter needs vllm (CPU
+build) and numpy; see ``benchmarks/attention_vllm.py``, which runs in it.
 """
 
 from __future__ import annotations

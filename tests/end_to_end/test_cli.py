@@ -32,7 +32,7 @@ MAIN = "from baseboard.cli.main import main; main()"
 OWNS_ITS_TERMINAL = f"import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); {MAIN}"
 #: An answer that takes longer than it takes to press Ctrl-C.
 ENDLESS = ("--max-model-len", "4000", "--max-tokens", "3900", "--temperature", "0")
-PATIENCE = 180.0  # seconds: only a test that fails waits that long
+PATIENCE = 60.0  # seconds: only a test that fails waits that long
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +63,17 @@ def require(condition: object, message: str) -> None:
     """Fail the case with ``message`` unless ``condition``."""
     if not condition:
         raise CheckFailedError(message)
+
+
+@contextmanager
+def raising_only(right: type[Exception], what: str) -> Generator[None]:
+    """Lets ``right`` through; fails the case, which did ``what``, for any other exception."""
+    try:
+        yield
+    except right:
+        raise
+    except Exception as error:  # a backend's own code: whatever else it raises is the failure
+        raise CheckFailedError(f"{what} raised {type(error).__name__}: {error}; right is {right.__name__}") from error
 
 
 def plane_bytes(bench: Bench, cache: KVCache) -> list[np.ndarray[Any, np.dtype[np.uint8]]]:

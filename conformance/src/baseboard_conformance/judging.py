@@ -70,13 +70,15 @@ def check_result(bench: Bench, problem: Problem, got: Array, story: Story) -> Me
         return measure
     make_cache = clean_cache if story.content is None else poisoned_with(story.content)
     small = shrink(problem, partial(_still_wrong, bench, make_cache), bench.shrinking)
-    lines = [*told(problem, got, against, story.what), f"smallest case found that is still wrong: {_size(small)}"]
+    lines = [
+        *told(problem, got, against, measure, story.what),
+        f"smallest case found that is still wrong: {_size(small)}",
+    ]
     raise CheckFailedError("\n".join(lines), pack(small, story.content), measure.as_dict())
 
 
-def told(problem: Problem, got: Array, against: Yardstick, what: str) -> list[str]:
+def told(problem: Problem, got: Array, against: Yardstick, measure: Measure, what: str) -> list[str]:
     """Of a result that is wrong: by how much, where, and which common mistake gives that. One line each."""
-    measure = judge(got, against)
     return [
         f"attention is wrong with {what}: {_bound(measure)}",
         _where(problem, measure, got, against.truth),

@@ -22,11 +22,10 @@ KERNELS = {
     *("silu_and_mul", "rotary_embedding", "sample"),
 }
 TABLE = Path(__file__).parents[4] / "docs" / "cuda-kernels.md"
-# Attention in one dtype for each kind of matrix instructions; everything for Hopper where the compiler is the one that
-# the tiles were fitted with: another one needs a few registers more or less.
-ATTENTION = " float16 128"
+ARCHITECTURES = (75, 90, 100)  # without matrix instructions, and with those of Hopper and of Blackwell
+# Everything with the compiler that the tiles were fitted with: another one needs a few registers more or less.
 FITTED = f"with Triton {version('triton')}." in TABLE.read_text()
-PARTS = {75: ATTENTION, 90: "" if FITTED else ATTENTION, 100: ATTENTION}
+PART = "" if FITTED else " float16 128"
 
 
 def compiled(tmp_path, *arguments: str) -> dict[tuple[str, int], str]:
@@ -41,18 +40,19 @@ def compiled(tmp_path, *arguments: str) -> dict[tuple[str, int], str]:
     }
 
 
-@pytest.mark.parametrize("capability", PARTS)
+@pytest.mark.parametrize("capability", ARCHITECTURES)
 def test_kernels_compile_and_fit(tmp_path, capability) -> None:
-    """Attention with all features at one head size. ``make cuda-compile`` does the rest."""
-    which = ("--head-size", "128", "--features", "everything", "--only", PARTS[capability])
+    """All kernels in all dtypes; attention with all features at one head size. ``make cuda-compile`` does the rest."""
+    which = ("--head-size", "128", "--features", "everything", "--only", PART)
     found = compiled(tmp_path, "--capability", str(capability), *which)
     names = {label.split()[0] for label, _ in found}
     assert names >= {"paged_attention", "join_splits", "write_kv"}
-    if not PARTS[capability]:
+    if FITTED:
         assert names == KERNELS
+        dtypes = {"float32", "float16", "bfloat16"} if capability >= 80 else {"float32", "float16"}
         for kernel in KERNELS - {"copy_blocks", "zero_blocks"}:
             words = {word for label, _ in found for word in label.split() if label.startswith(f"{kernel} ")}
-            assert words >= {"float32", "float16", "bfloat16"}, kernel
+            assert words >= dtypes, kernel
     for (label, _), cell in found.items():
         registers, warps = map(int, cell.split()[0].split("x"))
         assert 0 < registers <= 255
