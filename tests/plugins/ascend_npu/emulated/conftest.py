@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import warnings
 from collections.abc import Iterator
@@ -48,6 +49,14 @@ def npu(standin: StandIn) -> Iterator[EmulatedNpu]:
         yield emulated
         torch.npu.synchronize()
     emulated.check()
+
+
+@pytest.fixture
+def nothing_kept(npu: EmulatedNpu) -> None:
+    """What earlier tests gave back to torch's allocators would serve a request without asking the driver."""
+    gc.collect()
+    torch.npu.memory.empty_cache()
+    torch.npu.host_empty_cache()
 
 
 @pytest.fixture

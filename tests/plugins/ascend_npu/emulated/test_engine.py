@@ -212,6 +212,7 @@ def test_a_device_lost_in_a_step_ends_every_request_with_the_reason(standin: Sta
             llm.close()
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_a_host_pool_that_the_driver_does_not_pin(standin: StandIn) -> None:
     model = on_npu("llama")
     standin.set_pinned_capacity(standin.pinned_used() + (1 << 20))

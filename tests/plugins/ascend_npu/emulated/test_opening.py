@@ -137,6 +137,7 @@ def test_5000_sequences(backend: AscendBackend) -> None:
         backend.build_attention_metadata(made.batch(), cache)
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_the_device_runs_out_of_memory(backend: AscendBackend, standin: StandIn) -> None:
     before = backend.memory_snapshot().allocated
     standin.set_capacity(standin.device_used() + (32 << 20))
@@ -150,6 +151,7 @@ def test_the_device_runs_out_of_memory(backend: AscendBackend, standin: StandIn)
         standin.set_capacity(4 << 30)
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_the_driver_refuses_to_pin(backend: AscendBackend, standin: StandIn) -> None:
     cache = backend.allocate_kv_cache(SPEC, 2)
     standin.set_pinned_capacity(standin.pinned_used() + 4096)
@@ -162,6 +164,7 @@ def test_the_driver_refuses_to_pin(backend: AscendBackend, standin: StandIn) -> 
         standin.set_pinned_capacity(64 << 30)
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_pinned_memory_of_the_kit_is_refused_by_an_error_and_not_by_a_crash(standin: StandIn) -> None:
     standin.set_pinned_capacity(standin.pinned_used() + 4096)
     try:
@@ -177,8 +180,8 @@ def test_more_host_memory_than_there_is(backend: AscendBackend) -> None:
         backend.allocate_host_kv_cache(backend.allocate_kv_cache(SPEC, 2), 1 << 40)
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_memory_is_told_as_torch_npu_counts_it(backend: AscendBackend, standin: StandIn) -> None:
-    backend.empty_cache()
     backend.reset_peak_memory()
     start = backend.memory_snapshot()
     # Planes of 16 MiB: the allocator asks the driver for each and can give each back, whatever ran before.

@@ -89,6 +89,7 @@ def test_a_captured_graph_runs_again_with_new_numbers() -> None:
         assert result.tolist() == [2 * start + 2] * 2
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_memory_is_counted_against_the_capacity(standin: StandIn) -> None:
     used = standin.device_used()
     standin.set_capacity(used + (64 << 20))
