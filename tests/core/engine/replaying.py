@@ -6,6 +6,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from baseboard.contract import Graph, GraphRunner, LayerKind, StepBatch, Unsupported, hookimpl
 
 
@@ -38,10 +40,13 @@ class Runner:
     layers: tuple[LayerKind, ...]
     recorded: list[int] = field(default_factory=list)
     refusal: str | None = None
+    room: int | None = None  #: for so many recordings there is memory
 
     def capture(self, metadata: Sequence[Any], compute: Callable[[], None]) -> Graph:
         if self.refusal is not None:
             raise Unsupported([self.refusal])
+        if self.room is not None and len(self.recorded) >= self.room:
+            raise torch.OutOfMemoryError("no 3 GiB left")
         self.recorded.append(metadata[0].batch.num_seqs)
         compute()
         return Recorded(metadata, compute)
@@ -63,8 +68,9 @@ class Unboxing:
 class Replaying:
     """The instrument that makes it."""
 
-    def __init__(self, refusal: str | None = None) -> None:
+    def __init__(self, refusal: str | None = None, room: int | None = None) -> None:
         self.runners: list[Runner] = []
+        self._room = room
         self._refusal = refusal
 
     @hookimpl(wrapper=True)
@@ -78,5 +84,5 @@ class Replaying:
     @hookimpl(wrapper=True)
     def graph_runner(self, layers: Sequence[LayerKind]) -> Generator[None, Any, GraphRunner]:
         yield
-        self.runners.append(Runner(tuple(layers), refusal=self._refusal))
+        self.runners.append(Runner(tuple(layers), refusal=self._refusal, room=self._room))
         return self.runners[-1]

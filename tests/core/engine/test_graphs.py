@@ -20,6 +20,7 @@ from baseboard.runtime.loader import wrap_model
 from baseboard.runtime.sizing import MemoryProfile, SizingLimits, given_pool, size_pool
 from baseboard.runtime.step_batch import BatchLimits
 from core.engine.replaying import Replaying
+from core.engine.watching import Watching
 from families import build
 
 OpenLLM = Callable[..., LLM]
@@ -119,6 +120,23 @@ def test_a_model_that_cannot_be_recorded_is_told_kernel_by_kernel(
     llm = open_llm()
     assert tokens(llm) == truth
     assert llm.built.graphs is None
+
+
+@pytest.mark.parametrize("room", [0, 1, 2], ids=["none", "only for the trial", "for some sizes"])
+def test_without_memory_for_recordings_steps_are_told_kernel_by_kernel(
+    open_llm: OpenLLM, replaying: Callable[..., Replaying], room: int
+) -> None:
+    """Each runner has room for so many: the trial takes 1, sizes 4, 2 and 1 take 3."""
+    truth = tokens(open_llm())
+    replaying(room=room)
+    heard = Watching()
+    llm = open_llm(progress=heard)
+    assert tokens(llm) == truth
+    assert llm.built.graphs is None
+    assert llm.built.memory.graphs == 0
+    (told,) = [line for line in heard.stages if "not recorded" in line]
+    assert "memory does not suffice to record them (no 3 GiB left); lower max_num_seqs or memory_fraction" in told
+    assert ("recording decode steps" in heard.stages) == (room > 0)
 
 
 def test_recordings_are_dropped_when_the_engine_is_closed(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,34 +12,11 @@ import torch
 from baseboard import SamplingParams
 from baseboard.contract import BackendUnavailable
 from baseboard.llm import LLM
+from core.engine.watching import Watching
 
 OpenLLM = Callable[..., LLM]
 GREEDY = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
 HELLO = [{"role": "user", "content": "hello"}]
-
-
-class Watching:
-    """A progress that keeps what it is told, and may raise."""
-
-    def __init__(self, error_at: int | None = None) -> None:
-        self.stages: list[str] = []
-        self.steps: list[tuple[int, dict[str, int]]] = []
-        self.batches: list[int] = []
-        self.error_at = error_at
-
-    @contextmanager
-    def loading(self) -> Iterator[Callable[[str], None]]:
-        yield self.stages.append
-
-    @contextmanager
-    def generating(self, num_prompts: int) -> Iterator[Watching]:
-        self.batches.append(num_prompts)
-        yield self
-
-    def step(self, num_finished: int, stats: Mapping[str, int]) -> None:
-        self.steps.append((num_finished, dict(stats)))
-        if len(self.steps) == self.error_at:
-            raise KeyboardInterrupt
 
 
 def test_all_ways_to_give_a_prompt_are_one(open_llm: OpenLLM) -> None:

@@ -46,6 +46,7 @@ class GraphRunner(Protocol):
 
         Everything it reads and writes stays where it is as long as the graph is used; so do the tensors of
         ``metadata``, which belong to the graph from now on. Raises ``Unsupported`` with the reason when this
-        model's work cannot be recorded; then nothing is kept.
+        model's work cannot be recorded, ``torch.OutOfMemoryError`` when memory does not suffice; then nothing is
+        kept.
         """
         ...

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from baseboard.contract import Unsupported
+from baseboard.contract import KVCache, Unsupported
 from baseboard.discovery import Backend, open_backend
 from baseboard.engine.config import EngineConfig
 from baseboard.engine.costs import MeasuredCosts
@@ -127,7 +127,9 @@ def _assemble(config: EngineConfig, backend: Backend, model: LoadedModel, progre
     graphs: DecodeGraphs | None = None
     if graphs_nbytes is not None:
         progress("recording decode steps")
-        graphs = recording.record(caches, num_blocks)
+        graphs = _recorded(recording, caches, num_blocks, progress)
+        if graphs is None:  # what was set aside for them stays free
+            memory = replace(memory, graphs=0, margin=memory.margin + memory.graphs)
     limits = replace(limits, max_blocks=kv.blocks_for(min(max_model_len, num_blocks * block_size)))
     rows = RowTable(limits.max_seqs, limits.max_blocks, model.eos_token_ids)
     executor = LocalExecutor(LocalParts(hook, model, kv_memory, rows, BatchBuilder(hook, limits), graphs))
@@ -163,8 +165,23 @@ def _graph_memory(recording: Recording, progress: Callable[[str], None]) -> int 
     try:
         return recording.measure()
     except Unsupported as refusal:
-        progress(f"decode steps are not recorded: {refusal}")
-        return None
+        return _not_recorded(refusal, progress)
+
+
+def _recorded(
+    recording: Recording, caches: Sequence[KVCache], num_blocks: int, progress: Callable[[str], None]
+) -> DecodeGraphs | None:
+    """Decode steps over ``caches``; None where memory no longer suffices, and what they had taken is given back."""
+    try:
+        return recording.record(caches, num_blocks)
+    except Unsupported as refusal:
+        _not_recorded(refusal, progress)
+    recording.hook.empty_cache()
+    return None
+
+
+def _not_recorded(refusal: Unsupported, progress: Callable[[str], None]) -> None:
+    progress(f"decode steps are not recorded: {refusal}")
 
 
 def _size(

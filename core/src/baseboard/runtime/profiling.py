@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from baseboard.contract import BackendHooks, KVCache, RowState, SamplingParams
+from baseboard.contract import BackendHooks, KVCache, MemoryShortage, MemorySnapshot, RowState, SamplingParams
 from baseboard.runtime.attention_bridge import AttentionCall, attached
 from baseboard.runtime.binding import allocate, bind
 from baseboard.runtime.layers import LayerGroup
@@ -31,7 +31,12 @@ class LargestStep:
 
 
 def profile(hook: BackendHooks, model: LoadedModel, groups: Sequence[LayerGroup], step: LargestStep) -> MemoryProfile:
-    """Run the largest step once over the null block and see how far memory use goes up. Leaves nothing bound."""
+    """Run the largest step once over the null block and see how far memory use goes up. Leaves nothing bound.
+
+    Raises ``MemoryShortage`` when it does not fit.
+    """
+    import torch
+
     hook.synchronize()
     hook.empty_cache()
     hook.reset_peak_memory()
@@ -42,6 +47,8 @@ def profile(hook: BackendHooks, model: LoadedModel, groups: Sequence[LayerGroup]
         _run(hook, model, groups, caches, step)
         hook.synchronize()
         peak = hook.memory_snapshot().peak
+    except torch.OutOfMemoryError as error:
+        raise MemoryShortage(_shortage(step, before, error)) from error
     finally:
         model.bridge.release()
         del caches
@@ -54,6 +61,14 @@ def profile(hook: BackendHooks, model: LoadedModel, groups: Sequence[LayerGroup]
         weights=model.weights_nbytes,
         held=max(after.allocated, before.allocated, model.weights_nbytes),
         activation_peak=max(0, peak - after.allocated),
+    )
+
+
+def _shortage(step: LargestStep, before: MemorySnapshot, error: Exception) -> str:
+    return (
+        f"a step of max_num_batched_tokens={step.num_tokens} tokens and max_num_seqs={step.num_samples} sequences does "
+        f"not fit beside the weights: {before.free:,} of {before.total:,} bytes were free ({error}). "
+        f"Lower max_num_batched_tokens or max_num_seqs, or use a smaller model or dtype"
     )
 
 
