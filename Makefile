@@ -79,11 +79,12 @@ cpu-wheel: $(VENV)/.dev
 	PATH=$(CURDIR)/$(BIN):$$PATH $(BIN)/auditwheel repair --wheel-dir dist build/wheel/baseboard_cpu_avx512-*.whl
 
 ## lint: format, lint, types, direction of imports
-lint: $(VENV)/.dev
+lint: $(VENV)/.dev $(if $(TEST_CUDA),.venv-cuda/.ready)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/pyright --pythonpath $(BIN)/python --project conformance
+	$(if $(TEST_CUDA),$(BIN)/pyright --pythonpath .venv-cuda/bin/python --project plugins/cuda)
 	$(BIN)/lint-imports --no-cache
 
 format: $(VENV)/.dev

@@ -41,7 +41,7 @@ def expected(file: Path, prompts: Sequence[Sequence[int]], new_tokens: int) -> l
     import torch
     from transformers import AutoModelForCausalLM, GgufConfig
 
-    model = AutoModelForCausalLM.from_pretrained(
+    model: Any = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
     ).eval()
     found: list[list[int]] = []
@@ -86,13 +86,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return NOT_HERE
     truth: list[list[int]] = []
     said: list[str] = []
+    equal = True
     for settings in _POOLS:
         prompts, got, preemptions = generated(options.backend, options.new_tokens, settings)
         truth = truth or expected(model_file(), prompts, options.new_tokens)
         same = sum(a == b for a, b in zip(got, truth, strict=True))
         said.append(f"{same} of {len(truth)} prompts equal with {settings['num_kv_blocks']} blocks")
         said.append(f"{preemptions} preemptions")
-        if got != truth:
+        equal = got == truth
+        if not equal:
             break
     sys.stdout.write(f"{', '.join(said)}\n")
-    return int(got != truth)
+    return int(not equal)

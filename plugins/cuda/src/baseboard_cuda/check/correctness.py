@@ -36,7 +36,8 @@ def deviations(backend: CudaBackend, shapes: tuple[Shape, ...]) -> list[Deviatio
     return [
         deviation(backend, shape, dtype, kv_dtype)
         for shape, dtype, kv_dtype in product(shapes, dtypes, promise.kv_dtypes)
-        if not backend.unsupported(*reversed(shape.specs(dtype, kv_dtype)))
+        for attention, kv in [shape.specs(dtype, kv_dtype)]
+        if not backend.unsupported(kv, attention)
     ]
 
 
