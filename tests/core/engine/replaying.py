@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +42,7 @@ class Runner:
     recorded: list[int] = field(default_factory=list)
     refusal: str | None = None
     room: int | None = None  #: for so many recordings there is memory
+    made: list[weakref.ref[Recorded]] = field(default_factory=list)
 
     def capture(self, metadata: Sequence[Any], compute: Callable[[], None]) -> Graph:
         if self.refusal is not None:
@@ -49,7 +51,13 @@ class Runner:
             raise torch.OutOfMemoryError("no 3 GiB left")
         self.recorded.append(metadata[0].batch.num_seqs)
         compute()
-        return Recorded(metadata, compute)
+        made = Recorded(metadata, compute)
+        self.made.append(weakref.ref(made))
+        return made
+
+    def kept(self) -> list[Recorded]:
+        """Recordings that somebody still holds."""
+        return [found for reference in self.made if (found := reference()) is not None]
 
 
 class Unboxing:

@@ -37,6 +37,7 @@ from baseboard.scheduler.scheduler import Scheduler
 
 #: Longest request where neither the user nor the model names one.
 _DEFAULT_MODEL_LEN: Final = 4096
+_NOT_RECORDED: Final = "decode steps are not recorded: {}"
 _TRIAL_BLOCKS: Final = 8
 
 
@@ -165,7 +166,8 @@ def _graph_memory(recording: Recording, progress: Callable[[str], None]) -> int 
     try:
         return recording.measure()
     except Unsupported as refusal:
-        return _not_recorded(refusal, progress)
+        progress(_NOT_RECORDED.format(refusal))
+        return None
 
 
 def _recorded(
@@ -175,13 +177,9 @@ def _recorded(
     try:
         return recording.record(caches, num_blocks)
     except Unsupported as refusal:
-        _not_recorded(refusal, progress)
+        progress(_NOT_RECORDED.format(refusal))
     recording.hook.empty_cache()
     return None
-
-
-def _not_recorded(refusal: Unsupported, progress: Callable[[str], None]) -> None:
-    progress(f"decode steps are not recorded: {refusal}")
 
 
 def _size(

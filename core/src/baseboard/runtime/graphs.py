@@ -53,11 +53,14 @@ class DecodeGraphs:
     def capture(self, sizes: Iterable[int]) -> None:
         """Record steps of these sizes. Their tokens are kept in the first blocks: before any request owns one.
 
-        Raises ``Unsupported`` when the model's work cannot be recorded.
+        Raises ``Unsupported`` when the model's work cannot be recorded. After whatever it raises, no recording is kept.
         """
-        for size in sorted(sizes, reverse=True):  # the largest first: the others find room in what it took
-            metadata = self._metadata(self._padder.nothing(size))
-            self._graphs[size] = self._parts.runner.capture(metadata=metadata, compute=self._compute(size, metadata))
+        try:
+            for size in sorted(sizes, reverse=True):  # the largest first: the others find room in what it took
+                self._graphs[size] = self._captured(size)
+        except BaseException:
+            self.release()  # each refers to us by what it computes: left to the collector, its memory would be kept
+            raise
 
     def release(self) -> None:
         """Drop what is recorded, so that its memory and the caches can be freed."""
@@ -78,6 +81,10 @@ class DecodeGraphs:
         self._graphs[size].replay(metadata=self._metadata(padded))
         self.num_replays += 1
         return self._logits[:count]
+
+    def _captured(self, size: int) -> Graph:
+        metadata = self._metadata(self._padder.nothing(size))
+        return self._parts.runner.capture(metadata=metadata, compute=self._compute(size, metadata))
 
     def _compute(self, size: int, metadata: Sequence[object]) -> Callable[[], None]:
         model = self._parts.model

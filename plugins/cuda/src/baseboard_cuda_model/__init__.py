@@ -86,15 +86,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return NOT_HERE
     truth: list[list[int]] = []
     said: list[str] = []
-    equal = True
+    got: list[list[int]] = []
     for settings in _POOLS:
         prompts, got, preemptions = generated(options.backend, options.new_tokens, settings)
         truth = truth or expected(model_file(), prompts, options.new_tokens)
         same = sum(a == b for a, b in zip(got, truth, strict=True))
         said.append(f"{same} of {len(truth)} prompts equal with {settings['num_kv_blocks']} blocks")
         said.append(f"{preemptions} preemptions")
-        equal = got == truth
-        if not equal:
+        if got != truth:
             break
     sys.stdout.write(f"{', '.join(said)}\n")
-    return int(not equal)
+    return int(got != truth)
