@@ -25,9 +25,10 @@ from baseboard_cuda.check import gpu
 from baseboard_cuda.check import tune as tune_command
 from baseboard_cuda.check.correctness import deviations
 from baseboard_cuda.check.fit import as_json, candidates
+from baseboard_cuda.check.layer import Shape
 from baseboard_cuda.check.programs import Programs
 from baseboard_cuda.check.report import Line
-from baseboard_cuda.check.speed import Candidate, Figure, Shape, decode, prefill, swap
+from baseboard_cuda.check.speed import Candidate, Figure, decode, prefill, swap
 from baseboard_cuda.check.tune import tune
 from baseboard_cuda.engines.flashinfer import FlashInfer
 from baseboard_cuda.opening import open_interpreter

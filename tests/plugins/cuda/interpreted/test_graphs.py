@@ -19,7 +19,7 @@ from baseboard.contract import BackendFault, LayerKind, Unsupported
 from baseboard_cuda import attention
 from baseboard_cuda import backend as hooks
 from baseboard_cuda.check.gpu import check_graph
-from baseboard_cuda.check.speed import Shape
+from baseboard_cuda.check.layer import Shape
 from baseboard_cuda.graphs import CudaGraphRunner
 from core.backends.world import Row, World, make_world
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 import torch
 
 from baseboard.contract import KVDType
 from baseboard_cuda.backend import CudaBackend
-from baseboard_cuda.check.speed import Shape
+from baseboard_cuda.check.layer import Shape, WrittenLayer
 
 #: Largest error, relative to the largest value: some roundings of the dtype; FP8 has three bits of mantissa.
 _ALLOWED = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
@@ -43,22 +43,16 @@ def deviations(backend: CudaBackend, shapes: tuple[Shape, ...]) -> list[Deviatio
 
 def deviation(backend: CudaBackend, shape: Shape, dtype: torch.dtype, kv_dtype: KVDType) -> Deviation:
     """Write whole sequences, attend with their last queries."""
-    attention, kv = shape.specs(dtype, kv_dtype)
-    device = backend.torch_device()
     generator = torch.Generator().manual_seed(0)
     tokens = shape.sequences * shape.length
     key, value = (torch.randn(tokens, shape.kv_heads, shape.head_size, generator=generator).to(dtype) for _ in range(2))
     query = torch.randn(shape.sequences * shape.queries, shape.heads, shape.head_size, generator=generator).to(dtype)
-    cache = backend.allocate_kv_cache(kv, shape.blocks)
-    kernel = backend.attention_kernel(attention, kv)
-    whole = backend.build_attention_metadata(replace(shape, queries=shape.length).batch(), cache)
-    kernel.write(key.to(device), value.to(device), cache.layer(0), whole)
-    step = backend.build_attention_metadata(shape.batch(), cache)
-    got = kernel.attend(query.to(device), cache.layer(0), step).cpu().double()
+    layer = WrittenLayer(backend, shape, kv_dtype, key, value)
+    got = layer.attend(query.to(backend.torch_device())).cpu().double()
     truth = _truth(shape, query, key, value)
     error = float((got - truth).abs().max() / truth.abs().max())
-    stored = "" if kv.kv_dtype == "auto" else " over FP8"
-    allowed = _ALLOWED[dtype] if kv.kv_dtype == "auto" else _ALLOWED_FP8
+    stored = "" if kv_dtype == "auto" else " over FP8"
+    allowed = _ALLOWED[dtype] if kv_dtype == "auto" else _ALLOWED_FP8
     return Deviation(f"{str(dtype).removeprefix('torch.')}{stored}, {shape}", error, allowed)
 
 

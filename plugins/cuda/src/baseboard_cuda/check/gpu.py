@@ -22,9 +22,10 @@ import baseboard_cuda
 from baseboard.contract import BackendUnavailable, DeviceInfo, KVCacheSpec, LayerKind
 from baseboard_cuda.backend import CudaBackend
 from baseboard_cuda.check.correctness import deviations
+from baseboard_cuda.check.layer import Shape
 from baseboard_cuda.check.programs import Programs, environment_with, overlay
 from baseboard_cuda.check.report import Line, report
-from baseboard_cuda.check.speed import Candidate, Clock, Figure, Shape, decode, prefill, swap
+from baseboard_cuda.check.speed import Candidate, Clock, Figure, decode, prefill, swap
 from baseboard_cuda.engines.choice import AUTO
 from baseboard_cuda.options import PREFIX
 

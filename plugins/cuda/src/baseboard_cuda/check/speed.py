@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from baseboard.contract import AttentionSpec, KVCacheSpec, KVDType, StepBatch
-from baseboard.kit.dtypes import dtype_name
+from baseboard.contract import KVCacheSpec, KVDType
 from baseboard_cuda.backend import CudaBackend
+from baseboard_cuda.check.layer import Shape, WrittenLayer
 
 
 class Clock(Protocol):
@@ -42,59 +42,20 @@ class Figure:
         return self.target is None or self.share >= self.target
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """Sequences of equal length, of which the last ``queries`` tokens are computed."""
-
-    sequences: int
-    length: int
-    queries: int
-    heads: int = 32
-    kv_heads: int = 8
-    head_size: int = 128
-    block_size: int = 16
-
-    @property
-    def blocks(self) -> int:
-        return 1 + self.sequences * -(-self.length // self.block_size)
-
-    def specs(self, dtype: torch.dtype, kv_dtype: KVDType = "auto") -> tuple[AttentionSpec, KVCacheSpec]:
-        attention = AttentionSpec(self.heads, self.kv_heads, self.head_size, self.head_size**-0.5)
-        size = self.head_size
-        return attention, KVCacheSpec(1, self.kv_heads, size, size, dtype_name(dtype), self.block_size, kv_dtype)
-
-    def batch(self) -> StepBatch:
-        """Blocks in random order, as a pool has them after a while."""
-        columns = -(-self.length // self.block_size)
-        order = 1 + np.random.default_rng(0).permutation(self.sequences * columns)
-        tables = order.reshape(self.sequences, columns).astype(np.int32)
-        positions = np.arange(self.length - self.queries, self.length)
-        slots = tables[:, positions // self.block_size].astype(np.int64) * self.block_size + positions % self.block_size
-        return StepBatch(
-            query_start_loc=np.arange(self.sequences + 1, dtype=np.int32) * self.queries,
-            seq_lens=np.full(self.sequences, self.length, np.int32),
-            block_tables=tables,
-            slot_mapping=slots.ravel(),
-            positions=np.tile(positions, self.sequences),
-            num_decodes=self.sequences if self.queries == 1 else 0,
-            max_query_len=self.queries,
-            max_seq_len=self.length,
-        )
-
-
 def attention_seconds(
     backend: CudaBackend, shape: Shape, dtype: torch.dtype, clock: Clock, kv_dtype: KVDType = "auto"
 ) -> float:
-    """One layer's attention over a pool of random numbers."""
-    attention, kv = shape.specs(dtype, kv_dtype)
-    device = backend.torch_device()
-    cache = backend.allocate_kv_cache(kv, shape.blocks)
-    for plane in cache.planes:
-        plane.view(torch.float16).normal_()  # any bits that are finite will do
-    kernel = backend.attention_kernel(attention, kv)
-    metadata = backend.build_attention_metadata(shape.batch(), cache)
-    query = torch.randn(shape.sequences * shape.queries, shape.heads, shape.head_size, device=device).to(dtype)
-    return clock.seconds(lambda: kernel.attend(query, cache.layer(0), metadata))
+    """One layer's attention over random keys and values."""
+    generator = torch.Generator(backend.torch_device()).manual_seed(0)
+
+    def random(tokens: int, heads: int) -> torch.Tensor:
+        size = (shape.sequences * tokens, heads, shape.head_size)
+        return torch.randn(size, generator=generator, device=generator.device).to(dtype)
+
+    key, value = (random(shape.length, shape.kv_heads) for _ in range(2))
+    layer = WrittenLayer(backend, shape, kv_dtype, key, value)
+    query = random(shape.queries, shape.heads)
+    return clock.seconds(lambda: layer.attend(query))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ from baseboard_cuda.backend import CudaBackend
 from baseboard_cuda.check.fit import as_json as tiles_as_json
 from baseboard_cuda.check.fit import candidate_table, candidates, fits, keys
 from baseboard_cuda.check.gpu import EventClock
-from baseboard_cuda.check.speed import Clock, Shape, attention_seconds
+from baseboard_cuda.check.layer import Shape
+from baseboard_cuda.check.speed import Clock, attention_seconds
 from baseboard_cuda.chip import Chip
 from baseboard_cuda.opening import open_gpu
 from baseboard_cuda.options import Options
