@@ -20,6 +20,7 @@ enum bb_level {
   BB_LEVEL_AVX512 = 2,       // F, BW, DQ, VL
   BB_LEVEL_AVX512_VNNI = 3,  // and dot products of int16 pairs
   BB_LEVEL_AVX512_BF16 = 4,  // and dot products of bfloat16 pairs
+  BB_LEVEL_AVX512_AMX = 5,   // and products of tiles of bfloat16
 };
 enum bb_dtype { BB_FLOAT32 = 0, BB_BFLOAT16 = 1, BB_FLOAT16 = 2, BB_INT8 = 3 };
 enum bb_error { BB_OK = 0, BB_BAD_LEVEL = 1, BB_NO_MEMORY = 2 };

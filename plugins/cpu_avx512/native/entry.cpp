@@ -15,6 +15,7 @@ const Kernels *kernels_of(int32_t level) {
     case BB_LEVEL_AVX512: return &kernels_avx512;
     case BB_LEVEL_AVX512_VNNI: return &kernels_avx512_vnni;
     case BB_LEVEL_AVX512_BF16: return &kernels_avx512_bf16;
+    case BB_LEVEL_AVX512_AMX: return &kernels_avx512_amx;
     default: return nullptr;
   }
 }

@@ -57,7 +57,8 @@ struct Kernels {
   void (*rotary_embedding)(const bb_rotary_args *, int64_t begin, int64_t end);
 };
 
-extern const Kernels kernels_avx2, kernels_avx512, kernels_avx512_vnni, kernels_avx512_bf16;
+extern const Kernels kernels_avx2, kernels_avx512, kernels_avx512_vnni, kernels_avx512_bf16,
+    kernels_avx512_amx;
 
 }  // namespace bb
 #endif

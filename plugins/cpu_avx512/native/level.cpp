@@ -1,5 +1,7 @@
 // Which instruction sets this CPU has and its operating system keeps the registers of. Baseline x86-64 code.
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "abi.h"
 
@@ -26,7 +28,15 @@ unsigned saved_states() {
 }
 
 constexpr unsigned kYmm = 0x6, kZmm = 0xe6;
+constexpr unsigned kTiles = 0x60000;
 constexpr unsigned kAvx512Bf16 = 1u << 5;  // leaf 7.1, EAX
+constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;  // leaf 7.0, EDX
+
+// Linux saves tiles only for a process that has asked for it, and refuses where a thread's signal stack is too small.
+bool tiles_permitted() {
+  constexpr long kRequest = 0x1023 /* ARCH_REQ_XCOMP_PERM */, kTileData = 18;
+  return syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+}
 
 int32_t find_level() {
   const Leaf one = leaf(1, 0), seven = leaf(7, 0);
@@ -35,7 +45,8 @@ int32_t find_level() {
   if (!all(saved, kZmm) || !all(seven.b, bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL))
     return BB_LEVEL_AVX2;
   if (!all(seven.c, bit_AVX512VNNI)) return BB_LEVEL_AVX512;
-  return all(leaf(7, 1).a, kAvx512Bf16) ? BB_LEVEL_AVX512_BF16 : BB_LEVEL_AVX512_VNNI;
+  if (!all(leaf(7, 1).a, kAvx512Bf16)) return BB_LEVEL_AVX512_VNNI;
+  return all(saved, kTiles) && all(seven.d, kAmxBf16 | kAmxTile) && tiles_permitted() ? BB_LEVEL_AVX512_AMX : BB_LEVEL_AVX512_BF16;
 }
 
 bool is_amd() {

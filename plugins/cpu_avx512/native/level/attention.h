@@ -2,6 +2,7 @@
 #ifndef BASEBOARD_CPU_ATTENTION_H
 #define BASEBOARD_CPU_ATTENTION_H
 
+#include "amx.h"
 #include "products.h"
 #include "softmax.h"
 
@@ -150,7 +151,7 @@ void load_queries(const Rows &rows, int64_t stride, Scratch &s) {
 
 template <class E>
 void weigh_rows(const Rows &rows, const Tile &tile, const Logits &logits, Scratch &s) {
-  const int width = int((tile.stop - tile.start + kPanel - 1) / kPanel * kPanel);
+  const int width = int((tile.stop - tile.start + E::kDeep - 1) / E::kDeep * E::kDeep);
   for (int r = 0; r < rows.count; ++r) {
     const int64_t p = rows.position(r);
     int64_t begin = rows.window ? p - rows.window + 1 : 0, end = rows.causal ? p + 1 : rows.item->seq_len;
@@ -235,6 +236,20 @@ void attend_item(const Rows &rows, float *partials, Scratch &s) {
     store_partial(rows, partials + item.partial, s);
 }
 
+void attend_bfloat16(const Rows &rows, float *partials, Scratch &s) {
+#if BB_LEVEL >= 5
+  if (Bfloat16Tiles::fits(*rows.args->cache)) {
+    attend_item<Bfloat16Tiles>(rows, partials, s);
+    return _tile_release();  // or every switch of this thread would save the tiles
+  }
+#endif
+#if BB_LEVEL == 4
+  attend_item<Bfloat16Dot>(rows, partials, s);
+#else
+  attend_item<Bfloat16>(rows, partials, s);
+#endif
+}
+
 void attend(const bb_attend_args *args, int32_t window, int32_t causal, const Item *item, float *partials,
             Scratch *s) {
   const Rows rows{args, item, window, causal, item->queries * item->heads};
@@ -242,11 +257,7 @@ void attend(const bb_attend_args *args, int32_t window, int32_t causal, const It
     case BB_FLOAT32: return attend_item<Float32>(rows, partials, *s);
     case BB_FLOAT16: return attend_item<Float16>(rows, partials, *s);
     case BB_INT8: return attend_item<Int8>(rows, partials, *s);
-#if BB_LEVEL >= 4
-    case BB_BFLOAT16: return attend_item<Bfloat16Dot>(rows, partials, *s);
-#else
-    case BB_BFLOAT16: return attend_item<Bfloat16>(rows, partials, *s);
-#endif
+    case BB_BFLOAT16: return attend_bfloat16(rows, partials, *s);
   }
 }
 

@@ -5,6 +5,7 @@
 //   Float16     float16             float32         float32
 //   Bfloat16    bfloat16 pairs      float32         float32: even and odd elements of the pairs apart
 //   Bfloat16Dot bfloat16 pairs      bfloat16        dot products of pairs, summed in float32
+//   Bfloat16Tiles (amx.h)           bfloat16        products of tiles, summed in float32
 //   Int8        int8 pairs          int16           dot products of pairs, summed in int32
 //
 // Number is what a product is taken with, Sum what it is added to. A pair of queries is one 32-bit word. kTerms products
@@ -20,6 +21,7 @@ struct FloatSums {
   using Number = float;
   using Sum = Floats;
   static constexpr bool kScaled = false;
+  static constexpr int kDeep = bb::kPanel;  // rows of weights are padded to a multiple of it
   static BB_INLINE Sum none() { return zero(); }
   static BB_INLINE Floats result(Sum sum) { return sum; }
 };
@@ -73,7 +75,7 @@ struct Bfloat16 : FloatSums {
   static BB_INLINE void add(Sum &sum, Stored a, Spread b) { sum = fma(a.odd, b.odd, fma(a.even, b.even, sum)); }
 };
 
-#if BB_LEVEL >= 4
+#if BB_LEVEL == 4
 struct Bfloat16Dot : FloatSums {
   static constexpr int kPair = 2, kBytes = 2, kRows = kTall, kVectors = kWide, kTerms = 128;
   using Number = uint16_t;
@@ -92,6 +94,7 @@ struct Bfloat16Dot : FloatSums {
 struct Int8 {
   static constexpr int kPair = 2, kBytes = 1, kRows = kTall, kVectors = kWide, kTerms = 128;
   static constexpr bool kScaled = true;
+  static constexpr int kDeep = bb::kPanel;
   using Number = int16_t;
   using Sum = Ints;
   using Stored = Ints;

@@ -1,4 +1,4 @@
-"""The backend for x86-64 CPUs: paged attention for AVX2, AVX-512 and AVX-512 BF16.
+"""The backend for x86-64 CPUs: paged attention for AVX2, AVX-512, AVX-512 BF16 and AMX.
 
 This module is what its entry point names. It loads no torch until a backend is opened; the small kernel library, which
 says what this CPU can do, depends on nothing.

@@ -13,6 +13,7 @@ class Level(IntEnum):
     avx512 = 2
     avx512_vnni = 3
     avx512_bf16 = 4
+    avx512_amx = 5
 
     @classmethod
     def names(cls) -> tuple[str, ...]:
@@ -29,4 +30,5 @@ _NEEDS = {
     Level.avx512: "AVX-512 F, BW, DQ and VL",
     Level.avx512_vnni: "AVX-512 VNNI",
     Level.avx512_bf16: "AVX-512 BF16",
+    Level.avx512_amx: "AMX with BF16, and the system's permission to use its tiles",
 }
