@@ -10,11 +10,13 @@ PYTEST := OMP_NUM_THREADS=1 BASEBOARD_TEST_THREADS=1 $(BIN)/python -m pytest --n
 
 # Where triton has wheels; its interpreter and its compiler need neither a GPU nor a driver.
 TEST_CUDA := $(and $(filter Linux,$(shell uname -s)),$(filter x86_64 aarch64,$(shell uname -m)))
+# The sanitizers are GCC's.
+TEST_NATIVE := $(and $(filter Linux,$(shell uname -s)),$(filter x86_64,$(shell uname -m)),$(shell command -v g++))
 # torch_npu has wheels for Linux only, and the stand-in for what it is linked against has to be compiled.
 TEST_NPU := $(and $(filter Linux,$(shell uname -s)),$(shell command -v gcc),$(shell command -v strings))
 CPU    := $(shell find plugins/cpu_avx512 -name build -prune -o -type f -print 2>/dev/null)
 
-.PHONY: demo test native-check cpu-wheel lint format bench long-tests mutants selfcheck clean test-cuda cuda-compile gpu-check test-npu npu-check
+.PHONY: demo test native-check valgrind-check cpu-wheel lint format bench long-tests mutants selfcheck clean test-cuda cuda-compile gpu-check test-npu npu-check
 
 ## demo: install what is needed, then ask the real model a question on the best backend present
 demo: $(VENV)/.demo $(VENV)/.cpu
@@ -23,6 +25,7 @@ demo: $(VENV)/.demo $(VENV)/.cpu
 ## test: everything; the CUDA and the Ascend plugin in venvs of their own, where these can be had
 test: $(VENV)/.dev $(if $(TEST_CUDA),.venv-cuda/.ready) $(if $(TEST_NPU),.venv-npu/.ready)
 	$(PYTEST) tests/end_to_end tests/plugins tests/conformance tests/core tests/architecture
+	$(if $(TEST_NATIVE),$(MAKE) native-check,@echo "make native-check was left out: it needs Linux on x86-64 and g++")
 	$(if $(TEST_CUDA),$(MAKE) test-cuda,@echo "make test-cuda was left out: triton has wheels for Linux on x86-64 and ARM")
 	$(if $(TEST_NPU),$(MAKE) test-npu,@echo "make test-npu was left out: it needs Linux, gcc and binutils")
 
@@ -61,16 +64,29 @@ npu-check: .venv-npu/.ready
 	.venv-npu/bin/python -m baseboard_ascend_npu.check
 
 NATIVE := build/native
+# cmake and ninja are those that pip brought; the sanitizers' libraries have to be in the process before Python is.
+BUILD  := PATH=$(CURDIR)/$(BIN):$$PATH CXX=g++ cmake -G Ninja -S plugins/cpu_avx512 -B $(NATIVE)
+ASAN   := ASAN_OPTIONS=malloc_fill_byte=255:max_malloc_fill_size=1000000000
+LOADED  = LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)"
 
-## native-check: the CPU kernels on random steps, under ASan (new memory is NaN) and UBSan, then under Valgrind where there is one (AVX2 only)
-native-check:
-	cmake -S plugins/cpu_avx512 -B $(NATIVE)/sanitize -DBASEBOARD_SANITIZE=ON
-	cmake --build $(NATIVE)/sanitize --parallel 2
-	ASAN_OPTIONS=malloc_fill_byte=255:max_malloc_fill_size=1000000000 $(NATIVE)/sanitize/fuzz_attention 20
-	cmake -S plugins/cpu_avx512 -B $(NATIVE)/plain -DBASEBOARD_FUZZ=ON
-	cmake --build $(NATIVE)/plain --parallel 2
-	@if command -v valgrind >/dev/null; then valgrind -q --error-exitcode=9 $(NATIVE)/plain/fuzz_attention 20; \
-	  else echo "Valgrind was left out: it is not installed"; fi
+## native-check: the CPU kernels under ASan (new memory is NaN) and UBSan: random steps for FUZZ seconds, then their tests
+FUZZ ?= 20
+native-check: $(VENV)/.dev
+	@mkdir -p $(NATIVE)
+	$(BUILD)/sanitize -DBASEBOARD_SANITIZE=ON >$(NATIVE)/sanitize.log
+	$(BIN)/cmake --build $(NATIVE)/sanitize >>$(NATIVE)/sanitize.log || { cat $(NATIVE)/sanitize.log; exit 1; }
+	$(ASAN) $(NATIVE)/sanitize/fuzz_attention $(FUZZ)
+	rm -rf $(NATIVE)/package && mkdir -p $(NATIVE)/package
+	cp -r plugins/cpu_avx512/src/baseboard_cpu_avx512 $(NATIVE)/package
+	$(BIN)/cmake --install $(NATIVE)/sanitize --prefix $(NATIVE)/package >>$(NATIVE)/sanitize.log
+	$(LOADED) $(ASAN):detect_leaks=0 PYTHONPATH=$(NATIVE)/package BASEBOARD_TEST_SANITIZED=1 $(PYTEST) \
+	  $(addprefix tests/plugins/cpu_avx512/test_,$(addsuffix .py,blocks grid int8 operators random))
+
+## valgrind-check: the CPU kernels' random steps under Valgrind, which knows instructions up to AVX2
+valgrind-check: $(VENV)/.dev
+	$(BUILD)/plain -DBASEBOARD_FUZZ=ON
+	$(BIN)/cmake --build $(NATIVE)/plain
+	valgrind -q --error-exitcode=9 $(NATIVE)/plain/fuzz_attention $(FUZZ)
 
 ## cpu-wheel: the CPU plugin's wheel, for every Python and torch, with the tag that what it is linked against allows
 cpu-wheel: $(VENV)/.dev

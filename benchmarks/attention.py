@@ -3,8 +3,9 @@
     python benchmarks/attention.py [--json] [--peer-python PATH] [--threads N] [--rounds N] [--only TEXT]
 
 Contestants alternate within each round; figures are medians of the rounds. The workers of an OpenMP runtime spin for a
-while after their work, Intel's for 200 ms: before each turn the other process's are left to fall asleep, and the first
-call of a turn, which wakes one's own, does not count. ``of_ceiling`` compares with what this run measured: the read
+while after their work, Intel's for 200 ms: before each turn the other process's are left to fall asleep. A turn's own
+workers wake on whatever core the system chooses and are moved apart some milliseconds later: the calls of a turn's first
+50 ms do not count, of those of the next 50 ms the median does. ``of_ceiling`` compares with what this run measured: the read
 bandwidth for decode, the matrix product's rate in the same dtype for prefill. The peer's interpreter needs vllm (CPU
 build) and numpy; see ``benchmarks/attention_vllm.py``, which runs in it.
 """
@@ -32,6 +33,7 @@ from baseboard.kit.dtypes import torch_dtype
 BLOCK_SIZE = 32
 SWAPPED = 256
 SPINNING = 0.25  # seconds that workers of another process may spin for
+TURN = 0.05  # seconds of calls that do not count, and then of calls that do
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ class Peer:
 
     def __init__(self, python: str, threads: int) -> None:
         script = Path(__file__).with_name("attention_vllm.py")
-        command = [python, str(script), str(threads)]
+        command = [python, str(script), str(threads), str(TURN)]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def prepare(self, shape: Shape) -> None:
@@ -178,8 +180,16 @@ def seconds(call: Callable[[], object]) -> float:
 def turn(call: Callable[[], object], peer: Peer | None) -> float:
     if peer is not None:
         time.sleep(SPINNING)
-    call()
-    return seconds(call)
+    spend(call)
+    return statistics.median(spend(call))
+
+
+def spend(call: Callable[[], object]) -> list[float]:
+    """Seconds of each call, as many as fill ``TURN``; at least one."""
+    took = [seconds(call)]
+    while sum(took) < TURN:
+        took.append(seconds(call))
+    return took
 
 
 def ceilings(rounds: int) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Iterator
 
@@ -15,6 +16,8 @@ from baseboard_cpu_avx512.library import open_library
 
 # The plugin is for x86-64 and is not installed elsewhere; there probe_devices is not even asked.
 assert platform.machine() in {"x86_64", "AMD64"}, "leave tests/plugins/cpu_avx512 out on this machine"
+# What ``make native-check`` runs must not be the library that is installed.
+assert "BASEBOARD_TEST_SANITIZED" not in os.environ or hasattr(open_library(), "__asan_init"), "this library is plain"
 
 LEVELS = [level.name for level in Level if 0 < level <= open_library().bb_host_level()]
 
