@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define BB_ABI 2
+#define BB_ABI 3
 #define BB_EXPORT __attribute__((visibility("default")))
 
 #ifdef __cplusplus
@@ -56,7 +56,7 @@ typedef struct {
   int32_t heads, kv_heads, head_size, head_size_v;
   int32_t window;  // 0: none
   int32_t causal;
-  int32_t threads;
+  int32_t level, threads;
   int32_t stored;
 } bb_plan_args;
 

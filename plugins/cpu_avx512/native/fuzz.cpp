@@ -183,7 +183,7 @@ bool run(const Case &made, Rng &rng) {
                       value_row, cache.head_size_v, c.level, c.threads};
   if (bb_write(&write) != BB_OK) return false;
   bb_plan_args plan_args{c.starts.data(), c.lengths.data(), int64_t(c.lengths.size()), c.heads, cache.kv_heads,
-                         cache.head_size, cache.head_size_v, c.window, c.causal, c.threads, cache.stored};
+                         cache.head_size, cache.head_size_v, c.window, c.causal, c.level, c.threads, cache.stored};
   bb_plan *plan = nullptr;
   if (bb_plan_create(&plan_args, &plan) != BB_OK) return false;
   bb_attend_args attend{&cache, plan, c.tables.data(), c.columns, query.bytes.data(), out.bytes.data(),

@@ -11,9 +11,14 @@
 namespace bb {
 
 constexpr int kTile = 256;     // keys that are scored before they are weighed
-constexpr int kMaxRows = 96;   // rows of one item: query tokens times query heads that share a KV head
+constexpr int kMaxRows = 256;  // rows of one item: query tokens times query heads that share a KV head
 constexpr int kMaxHead = 256;  // head size
 constexpr int kPanel = 16;     // keys that lie side by side
+constexpr int kBand = 96;      // rows that go through a tile of keys together
+constexpr int kTileBand = 32;  // the same for AMX tiles: so few that their scores stay in the first-level cache
+
+// Whether bfloat16 goes through AMX tiles; other head sizes have a rest that fills none.
+static inline bool fills_tiles(int32_t head_size, int32_t head_size_v) { return head_size % 32 == 0 && head_size_v % 16 == 0; }
 
 // Attention of some query rows of one sequence over a range of its keys.
 //
@@ -38,12 +43,13 @@ struct Group {
 
 // Memory of one thread, each array aligned to 64 bytes.
 struct alignas(64) Scratch {
-  float scores[kMaxRows * kTile];
+  float scores[kBand * kTile];
   float query[kMaxRows * kMaxHead];
   float out[kMaxRows * kMaxHead];
   float highest[kMaxRows], sums[kMaxRows], decay[kMaxRows], unit[kMaxRows], query_unit[kMaxRows];
   float key_scales[kTile], value_scales[kTile];
   float row[kMaxHead];
+  uint16_t weights[kTileBand * kTile];         // of a band, for elements whose weights do not take the scores' place
   char edges[4 * 8 * kMaxHead * 4];        // eights of values with what is not ours zeroed
   char panels[kTile * kMaxHead * 4];       // keys of blocks of eight, joined to panels of sixteen
 };

@@ -18,13 +18,18 @@ int64_t second_level_cache() {
   return size > 0 ? size : 512 * 1024;
 }
 
-// Rows whose queries, scores and results fit into half of the second-level cache beside a tile of keys and values.
+// Rows whose queries, scores and results fit into half of the second-level cache beside a tile of keys and values. AMX
+// tiles score a band of rows at a time, and compute so fast that more rows have to share what is read.
 int rows_at_once(const bb_plan_args &args) {
   const int64_t sizes = args.head_size + args.head_size_v;
   const int64_t element = args.stored == BB_FLOAT32 ? 4 : args.stored == BB_INT8 ? 1 : 2;
   const int64_t left = second_level_cache() / 2 - kTile * sizes * element;
+  if (args.level >= BB_LEVEL_AVX512_AMX && args.stored == BB_BFLOAT16 && fills_tiles(args.head_size, args.head_size_v)) {
+    const int64_t rows = (left - int64_t(kTileBand) * kTile * 6) / (4 * args.head_size_v + 2 * args.head_size);
+    return int(std::clamp<int64_t>(rows / kTileBand * kTileBand, kTileBand, kMaxRows));
+  }
   const int64_t rows = left / (4 * (kTile + sizes));
-  return int(std::clamp<int64_t>(rows / 12 * 12, 24, kMaxRows));
+  return int(std::clamp<int64_t>(rows / 12 * 12, 24, kBand));
 }
 
 int64_t cost(const Item &item) {

@@ -16,13 +16,42 @@ namespace {
 constexpr int kStrip = 16;  // rows of a tile
 constexpr int kDepth = 32;  // products that one instruction adds to a sum
 
-struct Bfloat16Tiles : FloatSums {
-  static constexpr int kPair = 2, kBytes = 2, kDeep = kDepth;
-  using Number = uint16_t;
-  // Other head sizes have a rest that fills no tile.
-  static BB_INLINE bool fits(const bb_cache &cache) {
-    return cache.head_size % kDepth == 0 && cache.head_size_v % kStrip == 0;
+// Values of a tile of keys in runs of 32 tokens.
+struct Runs {
+  const char *values[bb::kTile / kDepth];
+  const char *const *ahead;  // for each eight as many bytes that are read next, fetched meanwhile
+  int count, eights;
+  int64_t row_bytes;
+};
+
+// Four eights of values as one run of 32 tokens: where they lie, if they follow each other there, or in a copy. What is
+// missing at the end of a tile is zero.
+BB_INLINE const char *run_of_values(const Values &values, int first, char *copy) {
+  const int64_t bytes = 4 * values.row_bytes;
+  bool follow = first + 4 <= values.count;
+  for (int i = 1; follow && i < 4; ++i) follow = values.eights[first + i] == values.eights[first] + i * bytes;
+  if (follow) return values.eights[first];
+  for (int i = 0; i < 4; ++i) {
+    if (first + i < values.count)
+      memcpy(copy + i * bytes, values.eights[first + i], size_t(bytes));
+    else
+      memset(copy + i * bytes, 0, size_t(bytes));
   }
+  return copy;
+}
+
+BB_INLINE Runs runs_of(const Values &values, char *copy) {
+  Runs runs{{}, values.ahead, (values.count + 3) / 4, values.count, values.row_bytes};
+  for (int i = 0; i < runs.count; ++i, copy += kDepth / 2 * values.row_bytes)
+    runs.values[i] = run_of_values(values, 4 * i, copy);
+  return runs;
+}
+
+struct Bfloat16Tiles : FloatSums {
+  static constexpr int kPair = 2, kBytes = 2, kDeep = kDepth, kBand = bb::kTileBand;
+  using Number = uint16_t;
+  // Copies lie behind the panels that may have been joined: of two bytes an element these take half of the room.
+  static BB_INLINE Runs arranged(const Values &values, bb::Scratch &s) { return runs_of(values, s.panels + sizeof s.panels / 2); }
 };
 
 // What LDTILECFG reads.
@@ -32,23 +61,15 @@ struct alignas(64) TileShapes {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// Two strips of rows; the second may be empty, and then tiles 2, 3 and 5 are not used.
-BB_INLINE void shape_strips(int first, int second) {
+// For a band of rows: two strips; the second may be empty, and then tiles 2, 3 and 5 are not used.
+BB_INLINE void shape_strips(int rows) {
+  const int first = rows < kStrip ? rows : kStrip, second = rows - first;
   TileShapes shapes;
   shapes.rows[0] = shapes.rows[1] = shapes.rows[4] = uint8_t(first);
   shapes.rows[2] = shapes.rows[3] = shapes.rows[5] = uint8_t(second ? second : 1);
   // GCC takes the tile loads for instructions that read no memory: what they are to read must have been stored.
   __asm__ volatile("" : : "r"(&shapes) : "memory");
   _tile_loadconfig(&shapes);
-}
-
-// Calls f(first row, rows of the first strip, rows of the second) for all rows, two strips at a time.
-template <class F>
-BB_INLINE void for_strips(int rows, const F &f) {
-  for (int at = 0; at < rows; at += 2 * kStrip) {
-    const int left = rows - at, first = left < kStrip ? left : kStrip, rest = left - first;
-    f(at, first, rest < kStrip ? rest : kStrip);
-  }
 }
 
 // Two columns of sums, taken from memory and put back. `stride`: bytes from row to row.
@@ -129,88 +150,60 @@ BB_INLINE void score_strips(const char *const *panels, int count, const char *co
 template <>
 BB_INLINE void score<Bfloat16Tiles>(const char *const *panels, int count, const char *const *ahead, int head_size, int rows,
                                     const uint16_t *query, int64_t query_stride, float *scores) {
-  for_strips(rows, [&](int at, int first, int second) {
-    shape_strips(first, second);
-    const TileQueries queries{query + at * query_stride, query_stride, head_size};
-    float *const to = scores + int64_t(at) * bb::kTile;
-    if (second)
-      score_strips<true>(panels, count, at == 0 ? ahead : nullptr, queries, to);
-    else
-      score_strips<false>(panels, count, at == 0 ? ahead : nullptr, queries, to);
-  });
+  const TileQueries queries{query, query_stride, head_size};
+  shape_strips(rows);
+  if (rows > kStrip)
+    score_strips<true>(panels, count, ahead, queries, scores);
+  else
+    score_strips<false>(panels, count, ahead, queries, scores);
 }
 
-// Four eights of values as one run of 32 tokens: where they lie, if they follow each other there, or in a copy. What is
-// missing at the end of a tile is zero.
-BB_INLINE const char *run_of_values(const Values &values, int first, char *copy) {
-  const int64_t bytes = 4 * values.row_bytes;
-  bool follow = first + 4 <= values.count;
-  for (int i = 1; follow && i < 4; ++i) follow = values.eights[first + i] == values.eights[first] + i * bytes;
-  if (follow) return values.eights[first];
-  for (int i = 0; i < 4; ++i) {
-    if (first + i < values.count)
-      memcpy(copy + i * bytes, values.eights[first + i], size_t(bytes));
-    else
-      memset(copy + i * bytes, 0, size_t(bytes));
-  }
-  return copy;
+template <>
+BB_INLINE uint16_t *weights_of_row<Bfloat16Tiles>(bb::Scratch &s, int r) {
+  return s.weights + int64_t(r) * bb::kTile;
 }
-
-struct TileWeights {
-  const uint16_t *numbers;     // [rows][tile of keys], a row as wide as that of the scores
-  const char *const *runs;     // of 32 values' rows each
-  const char *const *ahead;    // for each eight as many bytes that are read next, fetched meanwhile; or null
-  int count, eights;
-  int64_t row_bytes;
-};
 
 template <bool kBoth, bool kTwo>
-BB_INLINE void weigh_columns(const TileWeights &weights, int column, float *out) {
+BB_INLINE void weigh_columns(const Runs &runs, const char *const *ahead, const uint16_t *weights, int column, float *out) {
   constexpr int64_t kRow = bb::kTile * 2;
   constexpr int kBytes = (kTwo ? 2 : 1) * kStrip * 4;
   float *const first = out + column, *const second = first + kStrip * bb::kMaxHead;
   load_sums<kBoth, kTwo>(first, second, bb::kMaxHead * 4);
-  for (int i = 0; i < weights.count; ++i) {
-    const uint16_t *const rows = weights.numbers + i * kDepth;
-    const char *const values = weights.runs[i] + int64_t(column) * 4;
-    if (weights.ahead)
-      for (int e = 4 * i; e < 4 * i + 4 && e < weights.eights; ++e)
+  for (int i = 0; i < runs.count; ++i) {
+    const uint16_t *const rows = weights + i * kDepth;
+    const char *const values = runs.values[i] + int64_t(column) * 4;
+    if (ahead)
+      for (int e = 4 * i; e < 4 * i + 4 && e < runs.eights; ++e)
         BB_UNROLL
-        for (int t = 0; t < 4; ++t) fetch(weights.ahead[e] + t * weights.row_bytes + int64_t(column) * 4, kBytes);
-    add_products<kBoth, kTwo>(rows, rows + kStrip * kRow, kRow * 2, values, values + 64, weights.row_bytes);
+        for (int t = 0; t < 4; ++t) fetch(ahead[e] + t * runs.row_bytes + int64_t(column) * 4, kBytes);
+    add_products<kBoth, kTwo>(rows, rows + kStrip * bb::kTile, kRow, values, values + 64, runs.row_bytes);
   }
   store_sums<kBoth, kTwo>(first, second, bb::kMaxHead * 4);
 }
 
 template <bool kBoth>
-BB_INLINE void weigh_strips(const TileWeights &weights, int head_size_v, float *out) {
+BB_INLINE void weigh_strips(const Runs &runs, const char *const *ahead, const uint16_t *weights, int head_size_v, float *out) {
   int d = 0;
-  for (; d + 2 * kStrip <= head_size_v; d += 2 * kStrip) weigh_columns<kBoth, true>(weights, d, out);
-  if (d < head_size_v) weigh_columns<kBoth, false>(weights, d, out);
+  for (; d + 2 * kStrip <= head_size_v; d += 2 * kStrip) weigh_columns<kBoth, true>(runs, ahead, weights, d, out);
+  if (d < head_size_v) weigh_columns<kBoth, false>(runs, ahead, weights, d, out);
 }
 
-// out[r] = out[r] * decay[r] + sum over keys of weight[r][key] value
-template <>
-BB_INLINE void weigh<Bfloat16Tiles>(const Values &values, int head_size_v, int rows, bb::Scratch &s) {
-  const char *runs[bb::kTile / kDepth];
-  const int count = (values.count + 3) / 4;
-  char *copy = s.panels;  // joined panels have been scored by now
-  for (int i = 0; i < count; ++i, copy += kDepth / 2 * values.row_bytes) runs[i] = run_of_values(values, 4 * i, copy);
+// out[r] = out[r] * decay[r] + sum over keys of weight[r][key] value, for a band of rows that has just been scored: tiles
+// have the shape of it.
+template <class E>
+void weigh(const Runs &runs, int head_size_v, int first_row, int rows, bb::Scratch &s) {
+  float *const out = s.out + int64_t(first_row) * bb::kMaxHead;
   for (int r = 0; r < rows; ++r) {
-    if (s.decay[r] == 1.0f) continue;
-    float *const row = s.out + int64_t(r) * bb::kMaxHead;
-    for (int d = 0; d < head_size_v; d += kLanes) store(row + d, load(row + d) * all(s.decay[r]));
+    const float decay = s.decay[first_row + r];
+    if (decay == 1.0f) continue;
+    float *const row = out + int64_t(r) * bb::kMaxHead;
+    for (int d = 0; d < head_size_v; d += kLanes) store(row + d, load(row + d) * all(decay));
   }
-  for_strips(rows, [&](int at, int first, int second) {
-    shape_strips(first, second);
-    const TileWeights weights{reinterpret_cast<const uint16_t *>(s.scores) + int64_t(at) * bb::kTile * 2, runs,
-                              at == 0 ? values.ahead : nullptr, count, values.count, values.row_bytes};
-    float *const out = s.out + int64_t(at) * bb::kMaxHead;
-    if (second)
-      weigh_strips<true>(weights, head_size_v, out);
-    else
-      weigh_strips<false>(weights, head_size_v, out);
-  });
+  const char *const *const ahead = first_row == 0 ? runs.ahead : nullptr;
+  if (rows > kStrip)
+    weigh_strips<true>(runs, ahead, s.weights, head_size_v, out);
+  else
+    weigh_strips<false>(runs, ahead, s.weights, head_size_v, out);
 }
 
 }  // namespace

@@ -150,25 +150,49 @@ void load_queries(const Rows &rows, int64_t stride, Scratch &s) {
 }
 
 template <class E>
-void weigh_rows(const Rows &rows, const Tile &tile, const Logits &logits, Scratch &s) {
+BB_INLINE Row row_of(const Rows &rows, int r, const Tile &tile, const Logits &logits, const Scratch &s) {
   const int width = int((tile.stop - tile.start + E::kDeep - 1) / E::kDeep * E::kDeep);
-  for (int r = 0; r < rows.count; ++r) {
-    const int64_t p = rows.position(r);
-    int64_t begin = rows.window ? p - rows.window + 1 : 0, end = rows.causal ? p + 1 : rows.item->seq_len;
-    begin = (begin > tile.begin ? begin : tile.begin) - tile.start;
-    end = (end < tile.stop ? end : tile.stop) - tile.start;
-    begin = begin > 0 ? begin : 0;
-    end = end > begin ? end : begin;
-    if (begin > width) begin = end = 0;
-    const Row row{int(begin), int(end), width, float(tile.start - p),
-                  logits.slopes ? logits.slopes[rows.head(r)] : 0.0f, E::kScaled ? s.key_scales : nullptr,
-                  s.query_unit[r]};
-    float *const x = s.scores + int64_t(r) * kTile;
-    weights_of(x, logits, row, s.highest[r], s.sums[r], s.decay[r]);
-    if constexpr (E::kScaled)
-      for (int i = 0; i < width; i += kLanes) store(x + i, load(x + i) * load(s.value_scales + i));
-    s.unit[r] = Pack<typename E::Number>::row(reinterpret_cast<typename E::Number *>(x), x, width);
+  const int64_t p = rows.position(r);
+  int64_t begin = rows.window ? p - rows.window + 1 : 0, end = rows.causal ? p + 1 : rows.item->seq_len;
+  begin = (begin > tile.begin ? begin : tile.begin) - tile.start;
+  end = (end < tile.stop ? end : tile.stop) - tile.start;
+  begin = begin > 0 ? begin : 0;
+  end = end > begin ? end : begin;
+  if (begin > width) begin = end = 0;
+  return {int(begin), int(end), width, float(tile.start - p), logits.slopes ? logits.slopes[rows.head(r)] : 0.0f,
+          E::kScaled ? s.key_scales : nullptr, s.query_unit[r]};
+}
+
+// Weights of `count` rows from `first` on, whose scores are the first in the scratch memory. Rows take each step together,
+// so that none has to wait for its own results.
+template <class E, bool kRaw>
+void weigh_band(const Rows &rows, int first, int count, const Tile &tile, const Logits &logits, Scratch &s) {
+  const float factor = kRaw ? logits.scale * kLog2e : 1.0f;
+  alignas(64) float top[E::kBand], off[E::kBand];
+  Row shown[E::kBand];
+  for (int i = 0; i < count; ++i) {
+    shown[i] = row_of<E>(rows, first + i, tile, logits, s);
+    top[i] = logits_of<kRaw>(s.scores + int64_t(i) * kTile, logits, shown[i]);
   }
+  for (int i = count; i % kLanes; ++i) top[i] = -kInfinity;
+  raise_maxima(top, factor, count, s.highest + first, off, s.decay + first);
+  for (int i = 0; i < count; ++i) {
+    const int r = first + i;
+    float *const x = s.scores + int64_t(i) * kTile;
+    auto *const to = weights_of_row<E>(s, i);
+    s.sums[r] = s.sums[r] * s.decay[r] + weights_of(x, to, shown[i], factor, off[i]);
+    s.unit[r] = 1.0f;
+    if constexpr (E::kScaled) {
+      for (int k = 0; k < shown[i].width; k += kLanes) store(x + k, load(x + k) * load(s.value_scales + k));
+      s.unit[r] = Pack<typename E::Number>::row(to, x, shown[i].width);
+    }
+  }
+}
+
+template <class E>
+void weigh_rows(const Rows &rows, int first, int count, const Tile &tile, const Logits &logits, Scratch &s) {
+  if (!E::kScaled && logits.plain && logits.scale > 0.0f) return weigh_band<E, true>(rows, first, count, tile, logits, s);
+  weigh_band<E, false>(rows, first, count, tile, logits, s);
 }
 
 // Results from sums: out = sums / (sum of weights + sink). A row that has seen nothing gives zeros.
@@ -216,6 +240,7 @@ void attend_item(const Rows &rows, float *partials, Scratch &s) {
   const Logits logits{a.scale, a.softcap, a.slopes, !a.slopes && !(a.softcap > 0.0f)};
   const int64_t stride = (cache.head_size + 15) / 16 * 16;
   load_queries<E>(rows, stride, s);
+  const auto *const query = reinterpret_cast<const typename E::Number *>(s.query);
   start_rows(rows.count, (cache.head_size_v + 15) / 16 * 16, s);
   Tile tile;
   tile.begin = item.key_begin;
@@ -224,11 +249,16 @@ void attend_item(const Rows &rows, float *partials, Scratch &s) {
     tile.stop = tile.start + kTile < tile.end ? tile.start + kTile : tile.end;
     find_tile<E>(pages, tile, s);
     if constexpr (E::kScaled) find_scales(pages, tile, s);
-    score<E>(tile.panels, int((tile.stop - tile.start + kPanel - 1) / kPanel), tile.values, cache.head_size, rows.count,
-             reinterpret_cast<const typename E::Number *>(s.query), stride, s.scores);
-    weigh_rows<E>(rows, tile, logits, s);
+    const int panels = int((tile.stop - tile.start + kPanel - 1) / kPanel);
     const Values values{tile.eights, tile.next, tile.count, int64_t(cache.head_size_v) * E::kPair * E::kBytes};
-    weigh<E>(values, cache.head_size_v, rows.count, s);
+    const auto &arranged = E::arranged(values, s);
+    for (int first = 0; first < rows.count; first += E::kBand) {
+      const int count = rows.count - first < E::kBand ? rows.count - first : E::kBand;
+      score<E>(tile.panels, panels, first == 0 ? tile.values : nullptr, cache.head_size, count, query + first * stride,
+               stride, s.scores);
+      weigh_rows<E>(rows, first, count, tile, logits, s);
+      weigh<E>(arranged, cache.head_size_v, first, count, s);
+    }
   }
   if (item.group < 0)
     finish(rows, s);
@@ -238,7 +268,7 @@ void attend_item(const Rows &rows, float *partials, Scratch &s) {
 
 void attend_bfloat16(const Rows &rows, float *partials, Scratch &s) {
 #if BB_LEVEL >= 5
-  if (Bfloat16Tiles::fits(*rows.args->cache)) {
+  if (bb::fills_tiles(rows.args->cache->head_size, rows.args->cache->head_size_v)) {
     attend_item<Bfloat16Tiles>(rows, partials, s);
     return _tile_release();  // or every switch of this thread would save the tiles
   }

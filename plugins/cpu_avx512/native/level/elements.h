@@ -21,10 +21,16 @@ struct FloatSums {
   using Number = float;
   using Sum = Floats;
   static constexpr bool kScaled = false;
-  static constexpr int kDeep = bb::kPanel;  // rows of weights are padded to a multiple of it
+  static constexpr int kDeep = bb::kPanel;      // rows of weights are padded to a multiple of it
+  static constexpr int kBand = bb::kBand;    // rows that go through a tile of keys together
   static BB_INLINE Sum none() { return zero(); }
   static BB_INLINE Floats result(Sum sum) { return sum; }
+  template <class V>
+  static BB_INLINE const V &arranged(const V &values, bb::Scratch &) {
+    return values;
+  }
 };
+
 
 // How many rows and vectors of sums are held in registers; 32 of them at the AVX-512 levels, 16 at AVX2.
 #if BB_LEVEL >= 2
@@ -94,12 +100,16 @@ struct Bfloat16Dot : FloatSums {
 struct Int8 {
   static constexpr int kPair = 2, kBytes = 1, kRows = kTall, kVectors = kWide, kTerms = 128;
   static constexpr bool kScaled = true;
-  static constexpr int kDeep = bb::kPanel;
+  static constexpr int kDeep = bb::kPanel, kBand = bb::kBand;
   using Number = int16_t;
   using Sum = Ints;
   using Stored = Ints;
   using Spread = Ints;
   static BB_INLINE Floats result(Sum sum) { return to_floats(sum); }
+  template <class V>
+  static BB_INLINE const V &arranged(const V &values, bb::Scratch &) {
+    return values;
+  }
 #if BB_LEVEL >= 2
   static BB_INLINE Sum none() { return _mm512_setzero_si512(); }
   static BB_INLINE Stored take(const char *p) {
@@ -130,6 +140,12 @@ struct Int8 {
   static BB_INLINE void add(Sum &sum, Stored a, Spread b) { sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
 #endif
 };
+
+// Where the weights of a row of scores go: into their place.
+template <class E>
+BB_INLINE typename E::Number *weights_of_row(bb::Scratch &s, int r) {
+  return reinterpret_cast<typename E::Number *>(s.scores + int64_t(r) * bb::kTile);
+}
 
 // int16 numbers times int8 elements are summed up in int32 over a head or over a tile of keys.
 constexpr float kInt16Limit = 32767.0f;

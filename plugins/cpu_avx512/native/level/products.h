@@ -202,7 +202,7 @@ struct WeighRows {
 
 // Results of all rows from all values of a tile, in runs of values that stay in the first-level cache for all rows.
 template <class E>
-void weigh(const Values &values, int head_size_v, int rows, bb::Scratch &s) {
+void weigh(const Values &values, int head_size_v, int first_row, int rows, bb::Scratch &s) {
   constexpr int64_t kWeightStride = bb::kTile * 4 / int64_t(sizeof(typename E::Number));
   constexpr int kCached = 24 * 1024;
   const typename E::Number *weights = reinterpret_cast<const typename E::Number *>(s.scores);
@@ -213,10 +213,10 @@ void weigh(const Values &values, int head_size_v, int rows, bb::Scratch &s) {
       const Values some{values.eights + first, at == 0 ? values.ahead + first : nullptr, count,
                         values.row_bytes};
       const WeighRows<E> tile{some, head_size_v, weights + at * kWeightStride + first * 8,
-                              s.out + int64_t(at) * bb::kMaxHead, s.decay + at, s.unit + at};
+                              s.out + int64_t(first_row + at) * bb::kMaxHead, s.decay + first_row + at, s.unit + first_row + at};
       with_number<E::kRows>(height, tile);
     });
-    for (int r = 0; r < rows; ++r) s.decay[r] = 1.0f;  // what came before has been scaled once
+    for (int r = 0; r < rows; ++r) s.decay[first_row + r] = 1.0f;  // what came before has been scaled once
   }
 }
 

@@ -32,6 +32,7 @@ BB_INLINE Floats fma(Floats a, Floats b, Floats c) { return _mm512_fmadd_ps(a, b
 BB_INLINE Floats max(Floats a, Floats b) { return _mm512_max_ps(a, b); }
 BB_INLINE float highest(Floats x) { return _mm512_reduce_max_ps(x); }
 BB_INLINE float total(Floats x) { return _mm512_reduce_add_ps(x); }
+BB_INLINE float lowest_lane(Floats x) { return _mm512_cvtss_f32(x); }
 BB_INLINE Floats magnitude(Floats x) { return _mm512_abs_ps(x); }
 BB_INLINE Floats nearest(Floats x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 BB_INLINE Floats scale_by_power(Floats x, Floats power) { return _mm512_scalef_ps(x, power); }
@@ -94,6 +95,7 @@ BB_INLINE float total(Floats x) {
   four = _mm_add_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_add_ss(four, _mm_movehdup_ps(four)));
 }
+BB_INLINE float lowest_lane(Floats x) { return _mm256_cvtss_f32(x); }
 BB_INLINE Floats magnitude(Floats x) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x); }
 BB_INLINE Floats nearest(Floats x) { return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 // In two steps, so that results down to the smallest denormal come out.
@@ -209,6 +211,20 @@ BB_INLINE Floats exp2_of(Floats x) {
   p = fma(p, f, all(2.402264791363012e-1f));
   p = fma(p, f, all(6.931472028550421e-1f));
   p = fma(p, f, all(1.0f));
+  return scale_by_power(p, whole);
+}
+
+// 2^x to within 3e-6 of it, for results that are rounded to 8 bits; otherwise as exp2_of.
+BB_INLINE Floats exp2_coarse(Floats x) {
+#if BB_LEVEL < 2
+  x = max(all(-300.0f), x);
+#endif
+  const Floats whole = nearest(x), f = x - whole;
+  Floats p = all(9.570101911e-3f);
+  p = fma(p, f, all(5.591786032e-2f));
+  p = fma(p, f, all(2.402474483e-1f));
+  p = fma(p, f, all(6.931218147e-1f));
+  p = fma(p, f, all(9.999992614e-1f));
   return scale_by_power(p, whole);
 }
 

@@ -39,6 +39,7 @@ class PagedAttention:
             kv.head_size_v,
             min(attention.sliding_window or 0, _NO_WINDOW),
             DTYPES[BlockLayout(kv).stored],
+            level,
         )
 
     def write(self, key: torch.Tensor, value: torch.Tensor, layer: LayerPages, metadata: StepMetadata) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 from baseboard_cpu_avx512 import structures
 
 #: Number of the interface that ``structures`` describes: ``BB_ABI`` in ``native/abi.h``.
-ABI: Final = 2
+ABI: Final = 3
 
 _TAKES_ARGUMENTS: Final = {
     "bb_write": structures.WriteArgs,

@@ -24,6 +24,7 @@ class RowShape:
     head_size_v: int
     window: int  #: 0: none
     stored: int
+    level: int
 
 
 class Plan:
@@ -85,6 +86,7 @@ class StepMetadata:
                 head_size_v=shape.head_size_v,
                 window=shape.window,
                 causal=self._causal,
+                level=shape.level,
                 threads=self.threads,
                 stored=shape.stored,
             ),

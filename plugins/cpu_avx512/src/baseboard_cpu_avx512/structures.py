@@ -63,6 +63,7 @@ class PlanArgs(ctypes.Structure):
         ("head_size_v", _INT32),
         ("window", _INT32),
         ("causal", _INT32),
+        ("level", _INT32),
         ("threads", _INT32),
         ("stored", _INT32),
     )
