@@ -3,6 +3,7 @@
 What is kept of a row sorted by (logit descending, token ascending) is a prefix. So a filter is a *threshold*, and how
 many of the logits that equal it have room. It is found by bisection over the bits of float32, which are ordered like
 integers once negative numbers are turned round: at most 32 passes over a row that lies in the cache, whatever its size.
+The middle of two thresholds is computed in 64 bits; each of them, and one more than the largest key, has room in 32.
 
 Weights are float32, their sums float64: a sum over the whole vocabulary decides where top-p ends.
 """
@@ -30,7 +31,7 @@ def _key(x):
 @triton.jit
 def _value(key):
     """The float32 that has this key."""
-    return tl.where(key < 0, key ^ 0x7FFFFFFF, key).to(tl.int32).to(tl.float32, bitcast=True)
+    return tl.where(key < 0, key ^ 0x7FFFFFFF, key).to(tl.float32, bitcast=True)
 
 
 @triton.jit
@@ -88,25 +89,25 @@ def _cut_at_count(logits, size, least, peak, TILE: tl.constexpr):
     high = _key(peak).to(tl.int64) + 1
     while high - low > 1:
         middle = (low + high) >> 1
-        if _count(logits, size, middle, TILE) >= least:
+        if _count(logits, size, middle.to(tl.int32), TILE) >= least:
             low = middle
         else:
             high = middle
-    return low
+    return low.to(tl.int32)
 
 
 @triton.jit
 def _cut_at_sum(logits, size, lowest, least, peak, temperature, TILE: tl.constexpr):
     """The highest threshold, from ``lowest``, that leaves tokens which weigh ``least`` or more."""
-    low = lowest
+    low = lowest.to(tl.int64)
     high = _key(peak).to(tl.int64) + 1
     while high - low > 1:
         middle = (low + high) >> 1
-        if _sum(logits, size, middle, peak, temperature, TILE) >= least:
+        if _sum(logits, size, middle.to(tl.int32), peak, temperature, TILE) >= least:
             low = middle
         else:
             high = middle
-    return low
+    return low.to(tl.int32)
 
 
 @triton.jit
@@ -124,7 +125,7 @@ def _kept(logits, at, size, seen, threshold, room, least_weight, peak, temperatu
 @triton.jit
 def _filter(logits, size, top_k, top_p, peak, temperature, TILE: tl.constexpr):
     """Where the prefix that top-k and top-p keep ends: its threshold, and how many equals of it have room."""
-    threshold = tl.cast(_LOWEST_KEY, tl.int64)
+    threshold = tl.cast(_LOWEST_KEY, tl.int32)
     room = size
     if (top_k > 0) & (top_k < size):
         threshold = _cut_at_count(logits, size, top_k, peak, TILE)
