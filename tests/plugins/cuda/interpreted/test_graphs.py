@@ -1,4 +1,4 @@
-"""Recorded steps over a stand-in for torch's CUDA graphs that keeps launches, and launches them again as they were.
+"""Recorded steps over a stand-in for torch's CUDA graphs.
 
 The kernels are the real ones, interpreted: a number that is baked in where it must not be gives wrong attention. That
 the driver can record these launches is for ``make gpu-check``.
@@ -6,81 +6,24 @@ the driver can record these launches is for ``make gpu-check``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
 from baseboard.contract import BackendFault, LayerKind, Unsupported
-from baseboard_cuda import attention
 from baseboard_cuda import backend as hooks
 from baseboard_cuda.check.gpu import check_graph
 from baseboard_cuda.check.layer import Shape
 from baseboard_cuda.graphs import CudaGraphRunner
 from core.backends.world import Row, World, make_world
-
-LOST = "CUDA error: unspecified launch failure"
-
-
-@dataclass
-class FakeGraph:
-    launches: list[Callable[[], None]] = field(default_factory=list)
-
-    def replay(self) -> None:
-        for launch in self.launches:
-            launch()
-
-
-class FakeGraphs:
-    """In the place of ``torch.cuda``: what is launched while a graph is open is kept and not run."""
-
-    def __init__(self) -> None:
-        self.open: FakeGraph | None = None
-        self.kernels: list[str] = []
-        self.pools: list[object] = []
-        self.lost = False
-        self._on_grid = attention.on_grid
-
-    @contextmanager
-    def graph(self, graph: FakeGraph, pool: object) -> Iterator[None]:
-        self.open = graph
-        self.pools.append(pool)
-        try:
-            yield
-        finally:
-            self.open = None
-
-    def synchronize(self, device: torch.device) -> None:
-        if self.open is not None:
-            raise torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing")
-        if self.lost:
-            raise torch.AcceleratorError(LOST)
-
-    def on_grid(self, kernel: Any, *how: Any) -> Callable[..., None]:
-        launch = self._on_grid(kernel, *how)
-
-        def enqueue(*args: Any, **kwargs: Any) -> None:
-            if self.open is None:
-                launch(*args, **kwargs)
-            else:
-                self.kernels.append(kernel.fn.__name__)
-                self.open.launches.append(lambda: launch(*args, **kwargs))
-
-        return enqueue
+from plugins.cuda.interpreted.fake_graphs import LOST, FakeGraphs
 
 
 @pytest.fixture
 def graphs(monkeypatch) -> FakeGraphs:
     fake = FakeGraphs()
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
-    monkeypatch.setattr(torch.cuda, "graph", fake.graph)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "a pool")
-    monkeypatch.setattr(torch.cuda, "synchronize", fake.synchronize)
-    monkeypatch.setattr(attention, "on_grid", fake.on_grid)
+    fake.install(monkeypatch)
     return fake
 
 

@@ -201,6 +201,7 @@ def check_programs(folder: Path, others: Sequence[str]) -> list[Line]:
             programs.conformance("full", folder / "conformance"),
             programs.sanitizer(folder / "sanitizer"),
             programs.model(),
+            programs.recorded(),
         ]
         if others:
             mixed = Programs({**environment, f"{PREFIX}ATTENTION": AUTO})

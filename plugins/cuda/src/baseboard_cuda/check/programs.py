@@ -70,9 +70,17 @@ class Programs:
 
     def model(self, backend: str = "cuda", new_tokens: int = 32) -> Line:
         """SmolLM2 in float32 against transformers; not judged where the packages are not installed."""
-        command = [*self.python, "-m", "baseboard_cuda_model", "--backend", backend]
+        return self._end_to_end("SmolLM2 equals transformers, float32", "baseboard_cuda_model", backend, new_tokens)
+
+    def recorded(self, backend: str = "cuda", new_tokens: int = 32) -> Line:
+        """SmolLM2 in float32 with recorded steps against the same without."""
+        what = "SmolLM2 with CUDA graphs equals SmolLM2 without, float32"
+        return self._end_to_end(what, "baseboard_cuda_model.recorded", backend, new_tokens)
+
+    def _end_to_end(self, what: str, module: str, backend: str, new_tokens: int) -> Line:
+        command = [*self.python, "-m", module, "--backend", backend]
         code, last = self._run([*command, "--new-tokens", str(new_tokens)])
-        return Line("SmolLM2 equals transformers, float32", last, None if code == NOT_HERE else code == 0)
+        return Line(what, last, None if code == NOT_HERE else code == 0)
 
     def _run(self, command: Sequence[str]) -> tuple[int, str]:
         try:
