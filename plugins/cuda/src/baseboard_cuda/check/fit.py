@@ -1,7 +1,8 @@
 """Writes a file of tiles for a family of GPUs: of the likely ones, the first that fits into registers and memory.
 
-``python -m baseboard_cuda.check.fit 90 FILE`` needs no GPU, and measures nothing: where a GPU can be had,
-``python -m baseboard_cuda.check.tune`` finds the fastest of the same candidates. What is in use stays where it fits.
+``python -m baseboard_cuda.check.fit 90 FILE [--also PYTHON]...`` needs no GPU, and measures nothing: where a GPU can
+be had, ``python -m baseboard_cuda.check.tune`` finds the fastest of the same candidates. What is in use stays where it
+fits. A tile has to fit with the Triton of this Python and with that of each other ``PYTHON``.
 """
 
 from __future__ import annotations
@@ -10,20 +11,17 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from typing import Final, get_args
 
 from baseboard.contract import DType
-from baseboard_cuda.check.compile import compile_variant
-from baseboard_cuda.check.variants import ARCHITECTURES, Kind, attention_variants, dtypes, features_of
-from baseboard_cuda.tiles import Phase, Storage, Tile, TileKey, TileTable, load_tiles, table_name
+from baseboard_cuda.check.fits import LEAST_SPLIT_KEYS, PROGRAMS_PER_PROCESSOR, Elsewhere, Judge, fits
+from baseboard_cuda.check.variants import ARCHITECTURES, dtypes
+from baseboard_cuda.tiles import Phase, Storage, Tile, TileKey, load_tiles, table_name
 
 SIZES: Final = (64, 128, 256, 512)
-#: Programs that fill a processor twice over, and splits that are worth a second launch.
-PROGRAMS_PER_PROCESSOR: Final = 2
-LEAST_SPLIT_KEYS: Final = 512
 
 #: Rows, keys, warps, stages; most promising first. Without matrix instructions all numbers are held in registers.
 _WITH_MATRIX: Final[dict[tuple[Phase, int], tuple[tuple[int, int, int, int], ...]]] = {
@@ -39,6 +37,7 @@ _WITH_MATRIX: Final[dict[tuple[Phase, int], tuple[tuple[int, int, int, int], ...
         (128, 64, 8, 3),
         (128, 64, 8, 2),
         (64, 64, 4, 2),
+        (128, 32, 8, 2),
         (64, 32, 4, 2),
         (64, 64, 8, 2),
         (64, 32, 8, 2),
@@ -101,41 +100,24 @@ def keys(kinds: Iterable[DType]) -> Iterator[TileKey]:
         yield TileKey(phase, dtype, storage, size)
 
 
-def fit(capability: int, key: TileKey) -> Fitted:
-    """The first candidate with which everything that has this key compiles as it should, in the whole family."""
+def fit(capability: int, key: TileKey, judges: Sequence[Judge]) -> Fitted:
+    """The first candidate that fits in the whole family, as each of ``judges`` sees it."""
     for tile in candidates(capability, key):
-        if all(fits(member, key, tile) for member in family(capability)):
+        if all(judge(member, key, tile) for judge in judges for member in family(capability)):
             return Fitted(key, tile)
     return Fitted(key, None)
-
-
-def fits(capability: int, key: TileKey, tile: Tile) -> bool:
-    """Whether everything that has this key compiles as it should with ``tile``."""
-    table = candidate_table(key, tile)
-    dtype: DType = next(d for d in dtypes(capability) if d == key.dtype)
-    sizes = dict.fromkeys((80 if key.head_size == 128 else key.head_size, key.head_size))
-    for size in sizes:
-        for features in reversed(features_of(size)):
-            for variant in attention_variants(capability, table, Kind(dtype, key.kv_dtype, size, features)):
-                if f"paged_attention {key.phase}" in variant.label and compile_variant(variant).problems:
-                    return False
-    return True
-
-
-def candidate_table(key: TileKey, tile: Tile) -> TileTable:
-    """A table in which both phases have ``tile``: for trying it out in the one that ``key`` names."""
-    tiles = {replace(key, phase=phase): tile for phase in get_args(Phase)}
-    return TileTable("candidate", tiles, PROGRAMS_PER_PROCESSOR, LEAST_SPLIT_KEYS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("capability", type=int, choices=ARCHITECTURES)
     parser.add_argument("file", type=Path)
+    parser.add_argument("--also", type=Path, action="append", default=[], help="a Python with another Triton")
     options = parser.parse_args(arguments)
+    judges: list[Judge] = [fits, *map(Elsewhere, options.also)]
     fitted: list[Fitted] = []
     for key in keys(dtypes(options.capability)):
-        fitted.append(fit(options.capability, key))
+        fitted.append(fit(options.capability, key, judges))
         sys.stdout.write(f"sm_{options.capability} {fitted[-1]}\n")
         sys.stdout.flush()
     options.file.write_text(as_json({f.key: f.tile for f in fitted if f.tile is not None}), encoding="utf-8")

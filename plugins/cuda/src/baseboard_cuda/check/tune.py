@@ -16,7 +16,8 @@ from typing import Final
 from baseboard.kit.dtypes import torch_dtype
 from baseboard_cuda.backend import CudaBackend
 from baseboard_cuda.check.fit import as_json as tiles_as_json
-from baseboard_cuda.check.fit import candidate_table, candidates, fits, keys
+from baseboard_cuda.check.fit import candidates, keys
+from baseboard_cuda.check.fits import candidate_table, fits
 from baseboard_cuda.check.gpu import EventClock
 from baseboard_cuda.check.layer import Shape
 from baseboard_cuda.check.speed import Clock, attention_seconds
