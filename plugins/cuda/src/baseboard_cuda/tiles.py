@@ -14,6 +14,8 @@ Phase: TypeAlias = Literal["decode", "prefill"]
 Storage: TypeAlias = Literal["native", "fp8"]
 
 INTERPRETED: Final = "interpreted"
+#: Versions of Triton with each of which all that is launched with the shipped tiles was compiled and fits.
+FITTED_FOR: Final = ("3.7.1", "3.9.0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from baseboard_cuda.tiles import FITTED_FOR
+
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
@@ -23,8 +25,8 @@ KERNELS = {
 }
 TABLE = Path(__file__).parents[4] / "docs" / "cuda-kernels.md"
 ARCHITECTURES = (75, 90, 100)  # without matrix instructions, and with those of Hopper and of Blackwell
-# Everything with the compiler that the tiles were fitted with: another one needs a few registers more or less.
-FITTED = f"with Triton {version('triton')}." in TABLE.read_text()
+# Everything with the compilers that the tiles were fitted with: another one needs a few registers more or less.
+FITTED = version("triton") in FITTED_FOR
 PART = "" if FITTED else " float16 128"
 
 
@@ -88,6 +90,13 @@ json.dump({number: [v.label for v in variants(number, Selection())] for number i
     assert "**" not in TABLE.read_text()
 
 
+def test_the_committed_table_says_what_the_tiles_are_fitted_for() -> None:
+    """And that it was written with one of these."""
+    text = TABLE.read_text()
+    assert f"The tiles are fitted for Triton {' and '.join(FITTED_FOR)}," in " ".join(text.split())
+    assert any(f"`make cuda-compile` with Triton {triton}." in text for triton in FITTED_FOR)
+
+
 def test_two_processes_may_share_the_cache(tmp_path) -> None:
     """Both compile the same at once into one empty cache."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
@@ -126,3 +135,12 @@ print(compile_variant(prefill).problems)
     assert done.returncode == 0, done.stderr
     assert "spills" in done.stdout
     assert "of shared memory, there are 101376" in done.stdout
+
+
+@pytest.mark.parametrize(("rows", "keys", "code"), [(16, 16, 0), (128, 128, 3)])
+def test_a_python_says_of_a_tile_whether_it_fits(rows, keys, code) -> None:
+    """As the one that fits tiles for several Tritons asks it."""
+    key = {"phase": "decode", "dtype": "float16", "storage": "native", "head_size": 64}
+    tile = {"rows": rows, "keys": keys, "warps": 4, "stages": 4}
+    done = run("-m", "baseboard_cuda.check.fits", "86", json.dumps(key), json.dumps(tile))
+    assert done.returncode == code, done.stderr

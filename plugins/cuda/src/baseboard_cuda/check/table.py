@@ -8,12 +8,15 @@ from typing import Final
 
 import triton
 
+from baseboard_cuda.tiles import FITTED_FOR
+
 _HEAD: Final = """\
 # What the kernels take
 
 Written by `make cuda-compile` with Triton {version}. Each cell has the registers of a thread x the warps of a program,
 then the KiB of shared memory and, after `m`, how many matrix instructions there are; `-` is a dtype that the
-architecture does not have. A kernel that spilled registers would say so, and fail the check.
+architecture does not have. A kernel that spilled registers would say so, and fail the check. The tiles are fitted for
+Triton {fitted}, with each of which every kernel fits; with another, numbers differ a little.
 
 """
 
@@ -43,7 +46,7 @@ def table(results: Sequence[Compiled]) -> str:
     for label in dict.fromkeys(result.label for result in results):
         row = " | ".join(cells.get((label, number), "-") for number in architectures)
         lines.append(f"| {label} | {row} |")
-    return _HEAD.format(version=triton.__version__) + "\n".join(lines) + "\n"
+    return _HEAD.format(version=triton.__version__, fitted=" and ".join(FITTED_FOR)) + "\n".join(lines) + "\n"
 
 
 def _cell(result: Compiled) -> str:
