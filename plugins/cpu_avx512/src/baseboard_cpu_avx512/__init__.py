@@ -13,8 +13,10 @@ from typing import Any
 from baseboard.contract import API_VERSION, BackendUnavailable, DeviceInfo, hookimpl
 from baseboard.kit.host_memory import read_host_memory
 from baseboard_cpu_avx512.cpu import read_cpu
+from baseboard_cpu_avx512.ipex.installation import obstacle
 from baseboard_cpu_avx512.levels import Level
 from baseboard_cpu_avx512.library import LibraryError, open_library
+from baseboard_cpu_avx512.settings import default_kernels, read_settings
 
 _NO_TORCH = "torch is not installed: pip install 'baseboard[torch]'"
 _PRIORITY = 10  #: above the reference backend, below any accelerator
@@ -34,9 +36,11 @@ def probe_devices() -> list[DeviceInfo]:
     details = {
         "level": level.name,
         "other levels": above,
+        "kernels": _kernels(),
         "cores used": cpu.describe_cores(),
         "NUMA nodes": cpu.describe_nodes(),
-        "options": "level: " + ", ".join(Level.names()) + "; threads: most threads to use; bind: none, cores",
+        "options": "level: " + ", ".join(Level.names()) + "; threads: most threads to use; bind: none, cores; "
+        "kernels: own, ipex",
     }
     return [
         DeviceInfo(
@@ -56,14 +60,14 @@ def probe_devices() -> list[DeviceInfo]:
 
 @hookimpl
 def open_backend(device: DeviceInfo, options: Mapping[str, Any]) -> object:
-    """Open the CPU. Options: ``level`` (or a device suffix, ``cpu_avx512:avx2``), ``threads`` and ``bind``.
+    """Open the CPU. Options: ``level``, ``kernels`` (either may be a device suffix, ``cpu_avx512:avx2`` or
+    ``cpu_avx512:ipex``), ``threads`` and ``bind``.
 
-    ``BASEBOARD_CPU_LEVEL`` in the environment forces a level where no option does.
+    ``BASEBOARD_CPU_LEVEL`` and ``BASEBOARD_CPU_KERNELS`` in the environment say it where no option does.
     """
     if not device.available:
         raise BackendUnavailable(f"the cpu_avx512 backend cannot be opened: {device.reason}")
     from baseboard_cpu_avx512.backend import CpuBackend
-    from baseboard_cpu_avx512.settings import read_settings
 
     return CpuBackend(read_settings(options))
 
@@ -81,3 +85,9 @@ def _levels() -> tuple[Level, str, str | None]:
     if preferred < host:
         above = f"{host.name} runs too, but {preferred.name} is faster on this CPU"
     return preferred, above, None
+
+
+def _kernels() -> str:
+    """The kernels that attention gets unless asked otherwise, and whether IPEX's could be had."""
+    reason = obstacle()
+    return f"{default_kernels()}; " + (f"not {reason}" if reason else "kernels='ipex' can be had")

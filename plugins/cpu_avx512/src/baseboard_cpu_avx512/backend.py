@@ -26,27 +26,28 @@ from baseboard.contract import (
     hookimpl,
 )
 from baseboard.kit.pool import DeviceMemory
-from baseboard.kit.support import reasons_against
-from baseboard_cpu_avx512.attention import PagedAttention
 from baseboard_cpu_avx512.binding import WorkerBinding
 from baseboard_cpu_avx512.blocks import BlockMover
-from baseboard_cpu_avx512.layout import BlockLayout, make_cache
+from baseboard_cpu_avx512.kernels import Kernels, OwnKernels
 from baseboard_cpu_avx512.library import open_library
 from baseboard_cpu_avx512.memory import HostMeter, PoolMemory
-from baseboard_cpu_avx512.metadata import StepMetadata
 from baseboard_cpu_avx512.openmp import find_parallel_entry
 from baseboard_cpu_avx512.operators import Machine, make_operator
 from baseboard_cpu_avx512.settings import Settings
-from baseboard_cpu_avx512.support import CAPABILITIES
 
 _CPU: Final = torch.device("cpu")
 
 
 class CpuBackend:
-    """Kernels of one instruction-set level. After :meth:`close` every other hook raises ``BackendUnavailable``."""
+    """One instruction-set level, and one family of attention kernels.
+
+    After :meth:`close` every other hook raises ``BackendUnavailable``.
+    """
 
     def __init__(self, settings: Settings) -> None:
+        """Raises ``BackendUnavailable`` where the kernels that were asked for cannot be had."""
         library = open_library()
+        self._kernels: Final = _make_kernels(settings, library)
         library.bb_use_openmp(find_parallel_entry(Path(torch.__file__).parent))
         self._settings: Final = settings
         self._library: ctypes.CDLL | None = library
@@ -58,7 +59,7 @@ class CpuBackend:
     @hookimpl
     def capabilities(self) -> Capabilities:
         self._open()
-        return CAPABILITIES
+        return self._kernels.capabilities
 
     @hookimpl
     def torch_device(self) -> torch.device:
@@ -68,22 +69,22 @@ class CpuBackend:
     @hookimpl
     def unsupported(self, kv: KVCacheSpec, attention: AttentionSpec) -> list[str]:
         self._open()
-        return reasons_against(CAPABILITIES, kv, attention)
+        return self._kernels.unsupported(kv, attention)
 
     @hookimpl
     def kv_block_nbytes(self, spec: KVCacheSpec) -> int:
         self._open()
-        return BlockLayout(spec).block * spec.num_layers
+        return self._kernels.block_nbytes(spec)
 
     @hookimpl
     def allocate_kv_cache(self, spec: KVCacheSpec, num_blocks: int) -> KVCache:
         self._open()
-        return make_cache(spec, num_blocks, self._memory)
+        return self._kernels.make_cache(spec, num_blocks, self._memory)
 
     @hookimpl
     def allocate_host_kv_cache(self, like: KVCache, num_blocks: int) -> KVCache:
         self._open()
-        return make_cache(like.spec, num_blocks, self._memory)
+        return self._kernels.make_cache(like.spec, num_blocks, self._memory)
 
     @hookimpl
     def copy_blocks(self, cache: KVCache, pairs: NDArray[np.int64]) -> None:
@@ -128,18 +129,19 @@ class CpuBackend:
     @hookimpl
     def build_attention_metadata(self, batch: StepBatch, cache: KVCache) -> object:
         del cache  # the step is the same for all caches of its group
-        library, threads = self._open(), self._threads()
+        self._open()
+        threads = self._threads()
         self._binding.bind(threads)
-        return StepMetadata(library, batch, threads)
+        return self._kernels.make_metadata(batch, threads)
 
     @hookimpl
     def attention_kernel(self, attention: AttentionSpec, kv: KVCacheSpec) -> AttentionKernel:
         """Raises ``Unsupported`` for what :meth:`unsupported` gives reasons against."""
-        library = self._open()
-        reasons = reasons_against(CAPABILITIES, kv, attention)
+        self._open()
+        reasons = self._kernels.unsupported(kv, attention)
         if reasons:
             raise Unsupported(reasons)
-        return PagedAttention(library, self._settings.level, attention, kv)
+        return self._kernels.make_attention(attention, kv)
 
     @hookimpl
     def operator_kernel(self, name: str, spec: Mapping[str, Any]) -> OperatorKernel | None:
@@ -164,3 +166,12 @@ class CpuBackend:
         if self._library is None:
             raise BackendUnavailable("this cpu_avx512 backend was closed: open it again to use it")
         return self._library
+
+
+def _make_kernels(settings: Settings, library: ctypes.CDLL) -> Kernels:
+    if settings.kernels == "own":
+        return OwnKernels(library, settings.level)
+    from baseboard_cpu_avx512.ipex.installation import load_operators
+    from baseboard_cpu_avx512.ipex.kernels import IpexKernels
+
+    return IpexKernels(load_operators())
