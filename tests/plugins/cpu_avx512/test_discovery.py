@@ -28,7 +28,7 @@ def test_probe_says_what_the_host_can_do() -> None:
     assert device.arch in LEVELS
     assert device.priority > 0
     assert device.total_memory > 0
-    assert set(device.details) == {"level", "other levels", "cores used", "NUMA nodes", "options"}
+    assert set(device.details) == {"level", "other levels", "kernels", "cores used", "NUMA nodes", "options"}
     assert baseboard_cpu_avx512.contract_version() == API_VERSION
 
 
@@ -110,7 +110,7 @@ def test_a_level_above_the_host_is_refused(monkeypatch) -> None:
         ({"threads": 4096}, "threads=4096 is not possible"),
         ({"bind": "sockets"}, "bind='sockets' is not possible: none, or cores"),
         ({"bind": ["cores"]}, "is not possible: none, or cores"),
-        ({"speed": 11}, "no option speed: it has bind, level and threads"),
+        ({"speed": 11}, "no option speed: it has bind, kernels, level and threads"),
     ],
 )
 def test_bad_options_are_refused(options, message) -> None:

@@ -50,6 +50,9 @@ class IpexAttention:
         return out.index_copy_(0, metadata.seeing, result)
 
     def _run(self, query: torch.Tensor, layer: LayerBlocks, metadata: IpexMetadata, out: torch.Tensor) -> None:
+        if self._window == 1:  # to the operator for chunks, a window of no key beside the query's own is none at all
+            self._take_own_values(layer, metadata.seen_slots, out)
+            return
         if query.stride(1) != query.shape[2]:  # single queries are read as if their heads lay side by side
             query = query.contiguous()
         # Single queries with a softcap go another way: the operator for them takes no window beside one, and without
@@ -59,6 +62,11 @@ class IpexAttention:
         chunks = metadata.chunks if self._softcap is None else metadata.all_chunks
         if chunks is not None:
             self._attend_chunks(query[chunks.first :], layer, chunks, out[chunks.first :])
+
+    def _take_own_values(self, layer: LayerBlocks, slots: torch.Tensor, out: torch.Tensor) -> None:
+        """The attention of queries that see no key but their own."""
+        values = layer.values[slots // self._block_size, :, slots % self._block_size]
+        out.copy_(values.index_select(1, self._kv_head))
 
     def _visible(self, longest: int) -> int:
         """How many keys a query of the longest sequence may see: never a number that IPEX could overflow."""

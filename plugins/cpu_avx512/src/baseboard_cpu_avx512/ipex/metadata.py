@@ -61,6 +61,11 @@ class IpexMetadata:
         """int64 rows that see a key; None: all do."""
 
     @cached_property
+    def seen_slots(self) -> torch.Tensor:
+        """int32: of ``slots`` those of the rows that see a key."""
+        return self.slots if self.seeing is None else self.slots[self.seeing]
+
+    @cached_property
     def decodes(self) -> Decodes | None:
         """Sequences that decode; None: there are none."""
         end = self._num_decodes
