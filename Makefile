@@ -16,7 +16,7 @@ TEST_NATIVE := $(and $(filter Linux,$(shell uname -s)),$(filter x86_64,$(shell u
 TEST_NPU := $(and $(filter Linux,$(shell uname -s)),$(shell command -v gcc),$(shell command -v strings))
 CPU    := $(shell find plugins/cpu_avx512 -name build -prune -o -type f -print 2>/dev/null)
 
-.PHONY: demo test native-check valgrind-check cpu-wheel lint format bench long-tests mutants selfcheck clean test-cuda cuda-compile gpu-check test-npu npu-check
+.PHONY: demo test native-check valgrind-check cpu-wheel lint format bench long-tests mutants selfcheck clean test-cuda cuda-compile gpu-check test-npu npu-check test-ipex
 
 ## demo: install what is needed, then ask the real model a question on the best backend present
 demo: $(VENV)/.demo $(VENV)/.cpu
@@ -62,6 +62,11 @@ test-npu: .venv-npu/.ready
 ## npu-check: settles the open questions on a real NPU
 npu-check: .venv-npu/.ready
 	.venv-npu/bin/python -m baseboard_ascend_npu.check
+
+## test-ipex: the CPU plugin with the kernels of intel-extension-for-pytorch, on the torch that needs; no part of test
+test-ipex: .venv-ipex/.ready
+	$(PYTEST_IPEX) tests/plugins/cpu_avx512/ipex
+	OMP_NUM_THREADS=1 .venv-ipex/bin/baseboard-conformance run --backend cpu_avx512:ipex --profile full --workers 2
 
 NATIVE := build/native
 # cmake and ninja are those that pip brought; the sanitizers' libraries have to be in the process before Python is.
@@ -167,4 +172,22 @@ TORCH_NPU := "torch_npu==$$(sed -n 's/^torch==//p' constraints.txt)"
 	$(NPU_PIP) $(TOOLS) --editable "core[demo]"
 	$(NPU_PIP) --editable conformance
 	$(NPU_PIP) --no-deps --editable plugins/ascend_npu --editable plugins/ascend_npu/standin
+	@touch $@
+
+PYTEST_IPEX := OMP_NUM_THREADS=1 .venv-ipex/bin/python -m pytest --numprocesses 2 --dist loadfile
+IPEX_PIP    := .venv-ipex/bin/python -m pip install --quiet --disable-pip-version-check --constraint .venv-ipex/constraints.txt
+# Wheels of both are for x86-64 Linux only; that of torch brings libraries for CUDA along: some 7 GB on disk in all.
+IPEX_TORCH  := 2.8.0
+HAS_IPEX    := $(and $(filter Linux,$(shell uname -s)),$(filter x86_64,$(shell uname -m)))
+
+.venv-ipex/.ready: constraints.txt core/pyproject.toml conformance/pyproject.toml $(CPU)
+	@$(if $(HAS_IPEX),,echo "make test-ipex stops here: IPEX has wheels for Linux on x86-64 only" >&2; exit 1)
+	$(PYTHON) -m venv .venv-ipex
+	{ echo torch==$(IPEX_TORCH); grep -v '^torch==' constraints.txt; } > .venv-ipex/constraints.txt
+	@$(IPEX_PIP) torch intel-extension-for-pytorch==$(IPEX_TORCH) \
+	  || { echo "make test-ipex stops here: torch and IPEX $(IPEX_TORCH) cannot be had for $$($(PYTHON) -V), they have" \
+	       "wheels for Python 3.9 to 3.13" >&2; exit 1; }
+	$(IPEX_PIP) $(TOOLS) --editable "core[demo]"
+	$(IPEX_PIP) --editable conformance
+	$(IPEX_PIP) --force-reinstall --no-deps ./plugins/cpu_avx512
 	@touch $@

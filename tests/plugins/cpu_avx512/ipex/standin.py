@@ -43,6 +43,7 @@ class StandIn:
             raise EndOfProcessError(f"{len(lengths)} sequences in blocks of {block_size}")
         assert block_size == keys.shape[2]
         assert longest == lengths.max()
+        assert lengths.min() > 0, "an empty sequence gives NaN"
         if self._taken_for_beams(tables, query.shape[1]) and window <= 0:
             raise RuntimeError("Sliding window unsupported")
         # Heads are read as if they lay side by side, whatever the strides say.
@@ -63,6 +64,7 @@ class StandIn:
         _check_indices(tables, query_starts, key_starts)
         _check_cache(keys, query)
         counts, lengths = query_starts.diff(), key_starts.diff()
+        assert min(counts.min(), lengths.min()) > 0, "an empty sequence gives NaN"
         assert (longest_query, longest) == (counts.max(), lengths.max())
         assert query_starts[-1] == len(query) == len(out)
         if (counts > lengths).any():

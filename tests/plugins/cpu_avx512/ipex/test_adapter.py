@@ -28,7 +28,7 @@ FEATURES = {
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_mixed_batch_equals_the_oracle(ipex, dtype, feature) -> None:
     start = 7 * DTYPES.index(dtype) + 2 * list(FEATURES).index(feature)
-    shapes = [SHAPES[(start + step) % len(SHAPES)] for step in range(0, len(SHAPES), 4)]
+    shapes = [SHAPES[(start + step) % len(SHAPES)] for step in range(0, len(SHAPES), 7)]
     for (head_size, size), heads, poison in zip(shapes, cycle(HEADS), cycle(POISONS)):
         edges = (1, size - 1, size, size + 1, 2 * size + 3)
         rows = [Row(1, n) for n in edges] + [Row(size, size), Row(5, 2 * size + 1), Row(21, size + 39), Row(1, size)]
@@ -70,7 +70,7 @@ def test_a_window_of_four_sees_four_keys(ipex, position, path, softcap) -> None:
     assert ((got != 0) == (expected != 0)).all()
 
 
-@pytest.mark.parametrize("window", [1, 1000, 2**31, 2**40])
+@pytest.mark.parametrize("window", [1, 1000, 2**31, 2**70])
 def test_windows_of_one_key_and_of_more_than_there_are(ipex, window) -> None:
     world = make_world([Row(1, 20), Row(1, 3), Row(7, 30)], num_decodes=2, sliding_window=window)
     world.check(world.run(ipex, torch.nan))

@@ -69,7 +69,7 @@ class IpexAttention:
         out.copy_(values.index_select(1, self._kv_head))
 
     def _visible(self, longest: int) -> int:
-        """How many keys a query of the longest sequence may see: never a number that IPEX could overflow."""
+        """How many keys a query of the longest sequence may see: a number that 64 bits hold, whatever the window."""
         return longest if self._window is None else min(self._window, longest)
 
     def _decode(self, query: torch.Tensor, layer: LayerBlocks, decodes: Decodes, out: torch.Tensor) -> None:

@@ -89,7 +89,7 @@ class IpexMetadata:
             return None
         counts, lengths = self._counts[begin:], self._lengths[begin:]
         return Chunks(
-            first=int(self._counts[:begin].sum()),
+            first=begin,  # those before decode: a row each
             tables=_tensor(self._tables[begin:]),
             query_starts=_tensor(np.concatenate([[0], counts.cumsum()])),
             key_starts=_tensor(np.concatenate([[0], lengths.cumsum()])),
