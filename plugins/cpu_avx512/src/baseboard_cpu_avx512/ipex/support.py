@@ -8,7 +8,7 @@ from typing import Final
 from baseboard.contract import AttentionSpec, Capabilities, KVCacheSpec
 from baseboard.kit.support import reasons_against
 
-#: Blocks of 48, 96, 256 and 512 tokens corrupt the heap when decoding, so only the sizes that were checked are here.
+#: Blocks of 12, 24, 48, 96, 256 and 512 tokens corrupt the heap when decoding: these here were checked not to.
 CAPABILITIES: Final = Capabilities(
     dtypes=("float32", "bfloat16", "float16"),
     kv_dtypes=("auto",),
