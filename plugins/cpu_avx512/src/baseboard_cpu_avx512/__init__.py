@@ -89,5 +89,4 @@ def _levels() -> tuple[Level, str, str | None]:
 
 def _kernels() -> str:
     """The kernels that attention gets unless asked otherwise, and whether IPEX's could be had."""
-    reason = obstacle()
-    return f"{default_kernels()}; " + (f"not {reason}" if reason else "kernels='ipex' can be had")
+    return f"{default_kernels()}; " + (obstacle() or "kernels='ipex' can be had")

@@ -38,9 +38,8 @@ def obstacle() -> str | None:
 def load_operators() -> Operators:
     """IPEX's operators. Raises ``BackendUnavailable`` naming what was found, what is needed and the way out.
 
-    Its library is loaded and not its Python package: that changes torch in many places, fails to import beside the
-    transformers that the core needs (4.x only), and where torch's version does not fit, it fails with an
-    ``AttributeError`` of its own.
+    Its library is loaded and not its Python package: that fails to import beside transformers 5, which the core needs,
+    changes torch in many places, and raises an ``AttributeError`` of its own where torch's version does not fit.
     """
     path = find_library()
     import torch
